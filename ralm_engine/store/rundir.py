@@ -1,0 +1,367 @@
+"""The directory of one run: created or resumed under a lock, filled shard by shard, read anywhere.
+
+Layout: manifest.json, config.toml, streams.parquet, summary.*, and per table a directory with one
+file per shard; `commits/` holds the record of each committed shard (see `shards`).
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from ralm_engine.errors import InputError, RunError
+from ralm_engine.schema import TABLES
+from ralm_engine.store.atomic import is_temporary
+from ralm_engine.store.location import Location
+from ralm_engine.store.locks import LOCK_NAME, RunLock
+from ralm_engine.store.manifest import (
+    COMPLETE,
+    INCOMPLETE,
+    MANIFEST_NAME,
+    RUNNING,
+    Manifest,
+    check_same_job,
+    new_manifest,
+    read_manifest,
+    write_manifest,
+    write_text,
+)
+from ralm_engine.store.parquet import FOOTER_KEYS, encode, read_parquet
+from ralm_engine.store.shards import (
+    COMMITS,
+    ShardRecord,
+    ShardWriter,
+    committed_parts,
+    part_file,
+    read_record,
+    remove_leftovers,
+    storage_failure,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WHOLE_TABLES = ("streams", "summary")
+"""Tables of the whole run: one file each, not one a shard."""
+SHARD_TABLES = tuple(name for name in TABLES if name not in WHOLE_TABLES)
+
+# What a job may put into its run directory before the manifest exists.
+_EARLY_NAMES = frozenset({"streams.arrow", "passages.arrow", "index", LOCK_NAME})
+# Commit records are a few hundred bytes: the wait for an object store is all there is to hide.
+_READ_THREADS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class RunClaim:
+    """A directory that is ours to write: locked, free of leftovers, no foreign files in it."""
+
+    location: Location
+    lock: RunLock
+
+    def release(self) -> None:
+        """Gives the directory up; only for a claim that became no RunDirectory."""
+        self.lock.release()
+
+
+def claim_run(
+    out: str | Path | Location,
+    *,
+    filesystem: pafs.FileSystem | None = None,
+    expected: Collection[str] = _EARLY_NAMES,
+) -> RunClaim:
+    """Takes a new directory, or one of an earlier run, for writing.
+
+    Needed on its own only by a job that has to write into the directory (under temporary names,
+    while an earlier run may turn out to be of another job) before its identity is known.
+
+    Args:
+        out: local path or URI.
+        filesystem: takes `out` as a path within it.
+        expected: names that may lie there although there is no manifest yet.
+
+    Raises:
+        InputError: `out` is a file, holds files that are not of a run, or is being written by
+            another process.
+        RunError: the directory cannot be created or written.
+    """
+    run = Location.of(out, filesystem=filesystem)
+    try:
+        if run.kind() == pafs.FileType.File:
+            raise InputError(f"{run.label} is a file", hint="give a directory as [run] out")
+        run.make_directory()
+        names = run.names()
+        if MANIFEST_NAME in names:
+            read_manifest(run)
+        else:
+            _refuse_foreign(run, names, expected)
+        lock = RunLock.acquire(run)
+        try:
+            for name in names:
+                if is_temporary(name):
+                    (run / name).delete_file()
+            remove_leftovers(run, SHARD_TABLES)
+        except BaseException:
+            lock.release()
+            raise
+    except (OSError, pa.ArrowException) as error:
+        raise storage_failure(run, "the directory", error) from error
+    return RunClaim(run, lock)
+
+
+def _refuse_foreign(run: Location, names: Sequence[str], expected: Collection[str]) -> None:
+    ours = {*expected, LOCK_NAME, COMMITS, *SHARD_TABLES}
+    foreign = [name for name in names if name not in ours and not is_temporary(name)]
+    if foreign:
+        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+        raise InputError(
+            f'{run.label} is not empty and holds no run: "{foreign[0]}"{more}',
+            hint="give an empty or new directory as [run] out",
+        )
+
+
+class RunDirectory:
+    """One run. `create_or_resume` gives a writable one, `open` a read-only one.
+
+    Attributes:
+        location: where it lies.
+        manifest: what manifest.json holds.
+    """
+
+    def __init__(self, location: Location, manifest: Manifest, claim: RunClaim | None) -> None:
+        self.location = location
+        self.manifest = manifest
+        self._claim = claim
+        self._footer: dict[str, str] = {}
+
+    @classmethod
+    def create_or_resume(
+        cls,
+        out: str | Path | Location | RunClaim,
+        *,
+        identity: Mapping[str, object],
+        manifest: Mapping[str, object],
+        config_toml: str,
+    ) -> Self:
+        """Starts a run, or goes on with the one that lies there.
+
+        Args:
+            out: local path or URI, or a claim that is held already; given up when this fails.
+            identity: everything that must not change between start and resume, nested or flat:
+                the configuration without execution keys, hashes of model, passages, index, input.
+            manifest: further entries of manifest.json. `num_shards` (int) is the shard count of
+                the finished run; `parquet.FOOTER_KEYS` are repeated in every Parquet footer;
+                `session` (mapping) is kept per start, for what may differ between them.
+            config_toml: the resolved configuration, kept as config.toml.
+
+        Raises:
+            InputError: see `claim_run`; or an earlier run there has another identity: each
+                changed key is named with its old and new value.
+            RunError: the directory cannot be written.
+        """
+        claim = out if isinstance(out, RunClaim) else claim_run(out)
+        try:
+            return cls._start(claim, identity, manifest, config_toml)
+        except (OSError, pa.ArrowException) as error:
+            claim.release()
+            raise storage_failure(claim.location, MANIFEST_NAME, error) from error
+        except BaseException:
+            claim.release()
+            raise
+
+    @classmethod
+    def _start(
+        cls,
+        claim: RunClaim,
+        identity: Mapping[str, object],
+        extra: Mapping[str, object],
+        config_toml: str,
+    ) -> Self:
+        run = claim.location
+        stored = new_manifest(identity=identity, extra=extra)
+        hashes = {"identity_hash": str(stored["identity_hash"])}
+        if MANIFEST_NAME in run.names():
+            stored = read_manifest(run)
+            check_same_job(run, stored, identity)
+        else:
+            for name in (COMMITS, *SHARD_TABLES):
+                (run / name).make_directory()
+            write_text(run / "config.toml", config_toml)
+        sessions = stored["sessions"]
+        assert isinstance(sessions, list)
+        session = extra.get("session", {})
+        assert isinstance(session, Mapping)
+        sessions.append({"started_by": asdict(claim.lock.owner), **session})
+        if stored["status"] != COMPLETE:
+            stored["status"] = RUNNING
+            write_manifest(run, stored)
+        self = cls(run, stored, claim)
+        given = {key: str(extra[key]) for key in FOOTER_KEYS if key in extra}
+        self._footer = {**given, **hashes}
+        return self
+
+    @classmethod
+    def open(
+        cls, path: str | Path | Location, *, filesystem: pafs.FileSystem | None = None
+    ) -> Self:
+        """Opens a run, finished or not, for reading; changes nothing there.
+
+        Raises:
+            InputError: no run there, or of a version this engine does not read.
+        """
+        location = Location.of(path, filesystem=filesystem)
+        return cls(location, read_manifest(location), None)
+
+    @property
+    def num_shards(self) -> int | None:
+        """Shards of the finished run; None when the job did not say."""
+        planned = self.manifest.get("num_shards")
+        return planned if isinstance(planned, int) else None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every shard is there and the run was finished."""
+        return self.manifest["status"] == COMPLETE
+
+    def committed(self) -> list[int]:
+        """Sorted numbers of the shards that are there now; lists the directory anew."""
+        return committed_parts(self.location)
+
+    def writer(self) -> ShardWriter:
+        """The part that commits shards; picklable, for worker processes."""
+        lock = self._writable().lock
+        return ShardWriter(run=self.location, token=lock.owner.token, footer=self._footer)
+
+    def commit_shard(self, part: int, tables: Mapping[str, pa.Table]) -> ShardRecord:
+        """Commits a shard from this process; see `ShardWriter.commit`."""
+        return self.writer().commit(part, tables)
+
+    def write_table(self, name: str, table: pa.Table) -> None:
+        """Writes a table of the whole run, `streams` or `summary`, as `<name>.parquet`.
+
+        Raises:
+            RunError: the table does not fit its schema, or the filesystem refused.
+        """
+        assert name in WHOLE_TABLES
+        data = encode(name, table, footer=self._footer)
+        self._write_whole(f"{name}.parquet", data)
+
+    def write_text(self, name: str, text: str) -> None:
+        """Writes a text file of the run at once.
+
+        Raises:
+            RunError: the filesystem refused.
+        """
+        self._write_whole(name, pa.py_buffer(text.encode()))
+
+    def _write_whole(self, name: str, data: pa.Buffer) -> None:
+        try:
+            (self.location / name).write(data)
+        except (OSError, pa.ArrowException) as error:
+            raise storage_failure(self.location, name, error) from error
+
+    def update_manifest(self, entries: Mapping[str, object]) -> None:
+        """Adds or replaces entries of manifest.json (planned against actual, failed shards, ...).
+
+        Raises:
+            RunError: the filesystem refused.
+        """
+        self._writable()
+        self.manifest.update(entries)
+        try:
+            write_manifest(self.location, self.manifest)
+        except (OSError, pa.ArrowException) as error:
+            raise storage_failure(self.location, MANIFEST_NAME, error) from error
+
+    def finish(self, entries: Mapping[str, object] | None = None) -> bool:
+        """Writes the shard list with line counts and checksums into the manifest, once.
+
+        Args:
+            entries: further entries for the manifest.
+
+        Returns:
+            Whether all shards are there. If not, the status becomes `incomplete` and the same
+            command goes on with the run.
+
+        Raises:
+            RunError: a commit record is damaged, or the filesystem refused.
+        """
+        parts = self.committed()
+        try:
+            with ThreadPoolExecutor(_READ_THREADS) as pool:
+                records = list(pool.map(functools.partial(read_record, self.location), parts))
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"a commit record of {self.location.label} is damaged: {error}"
+            ) from error
+        whole = self.num_shards is None or parts == list(range(self.num_shards))
+        self.update_manifest(
+            {
+                **(entries or {}),
+                "status": COMPLETE if whole else INCOMPLETE,
+                "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                "shards": [record.as_dict() for record in records],
+            }
+        )
+        return whole
+
+    def shards(
+        self, name: str, *, columns: Sequence[str] | None = None
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """Yields (shard number, table) for each committed shard, in order of number.
+
+        Args:
+            name: a table that is kept per shard.
+            columns: read only these.
+
+        Raises:
+            InputError: a file is missing, damaged, or of another version.
+        """
+        for part in self.committed():
+            yield part, self.shard(name, part, columns=columns)
+
+    def shard(self, name: str, part: int, *, columns: Sequence[str] | None = None) -> pa.Table:
+        """The table of one committed shard.
+
+        Raises:
+            InputError: the file is missing, damaged, or of another version.
+        """
+        assert name in SHARD_TABLES
+        return read_parquet(part_file(self.location, name, part), name, columns=columns)
+
+    def tables(self, name: str, *, columns: Sequence[str] | None = None) -> pa.Table:
+        """All committed lines of a table, or the one table of a whole-run name.
+
+        Raises:
+            InputError: a file is missing, damaged, or of another version.
+        """
+        if name in WHOLE_TABLES:
+            return read_parquet(self.location / f"{name}.parquet", name, columns=columns)
+        found = [table for _, table in self.shards(name, columns=columns)]
+        if not found:
+            empty = TABLES[name].empty_table()
+            return empty if columns is None else empty.select(list(columns))
+        return pa.concat_tables(found, promote_options="default")
+
+    def _writable(self) -> RunClaim:
+        if self._claim is None:
+            raise RunError(f"{self.location.label} was opened for reading")
+        return self._claim
+
+    def close(self) -> None:
+        """Frees the lock; a second call does nothing."""
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
