@@ -122,21 +122,28 @@ def load_job(path: str | Path, *, overrides: Sequence[str] = ()) -> JobConfig:
         InputError: unreadable file, syntax, unknown or missing key, wrong type or value.
     """
     job = Path(path)
-    table = _read_toml(job)
-    for override in overrides:
-        _apply(table, override)
-    return job_from_table(table, base=job.parent, source=job.name)
+    return job_from_table(_read_toml(job), base=job.parent, source=job.name, overrides=overrides)
 
 
-def job_from_table(table: Mapping[str, Any], *, base: Path, source: str) -> JobConfig:
+def job_from_table(
+    table: Mapping[str, Mapping[str, Any]],
+    *,
+    base: Path,
+    source: str,
+    overrides: Sequence[str] = (),
+) -> JobConfig:
     """Builds the configuration from a parsed job file.
 
     Args:
         table: section name to keys.
         base: directory that relative paths resolve against.
         source: what errors call the file.
+        overrides: as in `load_job`.
     """
+    table = dict(table)
     try:
+        for override in overrides:
+            _apply(table, override)
         _check_sections(table)
         return JobConfig(
             **{
@@ -216,12 +223,11 @@ def _apply(table: dict[str, Any], override: str) -> None:
         parsed = {}
     # More than one key means that the value held a line break and TOML of its own.
     value = parsed["value"] if set(parsed) == {"value"} else text.strip()
-    keys = table.setdefault(section, {})
-    if not isinstance(keys, dict):
-        raise InputError(f'"{section}" is not a section', hint=f"write [{section}] above its keys")
     hint = get_type_hints(SECTIONS[section]).get(key) if section in SECTIONS else None
     bare = accepts_text(hint) and not isinstance(value, (str, list))
-    keys[key] = text.strip() if bare else value
+    keys = table.get(section, {})
+    if isinstance(keys, Mapping):
+        table[section] = {**keys, key: text.strip() if bare else value}
 
 
 def _check_sections(table: Mapping[str, Any]) -> None:
