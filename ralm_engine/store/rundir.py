@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from ralm_engine.errors import InputError, RunError
+from ralm_engine.errors import RunError
 from ralm_engine.schema import TABLES
-from ralm_engine.store.atomic import is_temporary
+from ralm_engine.store.claim import SHARD_TABLES, WHOLE_TABLES, RunClaim, claim_run
 from ralm_engine.store.location import Location
-from ralm_engine.store.locks import LOCK_NAME, RunLock
 from ralm_engine.store.manifest import (
     COMPLETE,
     INCOMPLETE,
@@ -41,89 +40,17 @@ from ralm_engine.store.shards import (
     committed_parts,
     part_file,
     read_record,
-    remove_leftovers,
     storage_failure,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-WHOLE_TABLES = ("streams", "summary")
-"""Tables of the whole run: one file each, not one a shard."""
-SHARD_TABLES = tuple(name for name in TABLES if name not in WHOLE_TABLES)
-
-# What a job may put into its run directory before the manifest exists.
-_EARLY_NAMES = frozenset({"streams.arrow", "passages.arrow", "index", LOCK_NAME})
 # Commit records are a few hundred bytes: the wait for an object store is all there is to hide.
 _READ_THREADS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class RunClaim:
-    """A directory that is ours to write: locked, free of leftovers, no foreign files in it."""
-
-    location: Location
-    lock: RunLock
-
-    def release(self) -> None:
-        """Gives the directory up; only for a claim that became no RunDirectory."""
-        self.lock.release()
-
-
-def claim_run(
-    out: str | Path | Location,
-    *,
-    filesystem: pafs.FileSystem | None = None,
-    expected: Collection[str] = _EARLY_NAMES,
-) -> RunClaim:
-    """Takes a new directory, or one of an earlier run, for writing.
-
-    Needed on its own only by a job that has to write into the directory (under temporary names,
-    while an earlier run may turn out to be of another job) before its identity is known.
-
-    Args:
-        out: local path or URI.
-        filesystem: takes `out` as a path within it.
-        expected: names that may lie there although there is no manifest yet.
-
-    Raises:
-        InputError: `out` is a file, holds files that are not of a run, or is being written by
-            another process.
-        RunError: the directory cannot be created or written.
-    """
-    run = Location.of(out, filesystem=filesystem)
-    try:
-        if run.kind() == pafs.FileType.File:
-            raise InputError(f"{run.label} is a file", hint="give a directory as [run] out")
-        run.make_directory()
-        names = run.names()
-        if MANIFEST_NAME in names:
-            read_manifest(run)
-        else:
-            _refuse_foreign(run, names, expected)
-        lock = RunLock.acquire(run)
-        try:
-            for name in names:
-                if is_temporary(name):
-                    (run / name).delete_file()
-            remove_leftovers(run, SHARD_TABLES)
-        except BaseException:
-            lock.release()
-            raise
-    except (OSError, pa.ArrowException) as error:
-        raise storage_failure(run, "the directory", error) from error
-    return RunClaim(run, lock)
-
-
-def _refuse_foreign(run: Location, names: Sequence[str], expected: Collection[str]) -> None:
-    ours = {*expected, LOCK_NAME, COMMITS, *SHARD_TABLES}
-    foreign = [name for name in names if name not in ours and not is_temporary(name)]
-    if foreign:
-        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
-        raise InputError(
-            f'{run.label} is not empty and holds no run: "{foreign[0]}"{more}',
-            hint="give an empty or new directory as [run] out",
-        )
+CONFIG_NAME = "config.toml"
 
 
 class RunDirectory:
@@ -138,7 +65,7 @@ class RunDirectory:
         self.location = location
         self.manifest = manifest
         self._claim = claim
-        self._footer: dict[str, str] = {}
+        self._footer = _footer(manifest, manifest)
 
     @classmethod
     def create_or_resume(
@@ -185,14 +112,12 @@ class RunDirectory:
     ) -> Self:
         run = claim.location
         stored = new_manifest(identity=identity, extra=extra)
-        hashes = {"identity_hash": str(stored["identity_hash"])}
         if MANIFEST_NAME in run.names():
             stored = read_manifest(run)
             check_same_job(run, stored, identity)
         else:
             for name in (COMMITS, *SHARD_TABLES):
                 (run / name).make_directory()
-            write_text(run / "config.toml", config_toml)
         sessions = stored["sessions"]
         assert isinstance(sessions, list)
         session = extra.get("session", {})
@@ -201,9 +126,12 @@ class RunDirectory:
         if stored["status"] != COMPLETE:
             stored["status"] = RUNNING
             write_manifest(run, stored)
+        # After the manifest: until that exists, nothing here may look like somebody else's file.
+        if CONFIG_NAME not in run.names():
+            write_text(run / CONFIG_NAME, config_toml)
         self = cls(run, stored, claim)
-        given = {key: str(extra[key]) for key in FOOTER_KEYS if key in extra}
-        self._footer = {**given, **hashes}
+        # This session's values: a later one may run newer code on the same job.
+        self._footer = _footer(stored, extra)
         return self
 
     @classmethod
@@ -365,3 +293,8 @@ class RunDirectory:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _footer(manifest: Mapping[str, object], given: Mapping[str, object]) -> dict[str, str]:
+    footer = {key: str(given[key]) for key in FOOTER_KEYS if key in given}
+    return {**footer, "identity_hash": str(manifest["identity_hash"])}
