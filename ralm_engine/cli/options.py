@@ -60,10 +60,15 @@ def add_job(parser: argparse.ArgumentParser) -> None:
     """Adds the job file and everything that overrides it."""
     parser.add_argument("job", metavar="JOB.toml", help="the job file")
     add_overrides(parser)
+    parser.add_argument(
+        "--executor",
+        choices=("ray", "inline"),
+        help="inline runs everything in this process, for debugging (= --set run.executor=...)",
+    )
 
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:
-    """Adds --set and --executor."""
+    """Adds --set."""
     parser.add_argument(
         "--set",
         dest="overrides",
@@ -71,11 +76,6 @@ def add_overrides(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="override a key of the job file, repeatable; paths resolve as in the file",
-    )
-    parser.add_argument(
-        "--executor",
-        choices=("ray", "inline"),
-        help="inline runs everything in this process, for debugging (= --set run.executor=...)",
     )
 
 

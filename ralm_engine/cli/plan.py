@@ -34,10 +34,11 @@ def add(commands: Commands) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Plans the job and prints the plan."""
+    cfg = load(args)  # before the heavy imports: a slip in the job file shows at once
     from ralm_engine.cli.output import print_json
     from ralm_engine.jobs.plan import plan_job
 
-    plan = plan_job(load(args)).as_dict()
+    plan = plan_job(cfg).as_dict()
     if args.json:
         print_json(plan)
     else:

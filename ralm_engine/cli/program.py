@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _report_error(error: Exception) -> int:
     if isinstance(error, RalmError):
         line, code = str(error), error.exit_code
-    elif isinstance(error, ModuleNotFoundError):
+    elif isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("ralm_"):
         line, code = f"the package {error.name} is not installed; run `ralm-engine doctor`", 3
     else:
         line = f"unexpected {type(error).__name__}: {error}; run with --debug for the traceback"

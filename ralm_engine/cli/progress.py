@@ -46,7 +46,10 @@ def describe(event: ProgressEvent) -> str:
     parts = [
         f"{event.done_shards}/{event.num_shards} shards",
         f"{event.done_strides}/{event.num_strides} strides",
-        *_rates(event),
+        f"{event.strides_per_second:.1f} strides/s",
+        f"{event.tokens_per_second:,.0f} tokens/s",
+        f"{event.share_saved:.0%} saved by sharing",
+        *_time_left(event),
     ]
     return ", ".join(parts)
 
@@ -64,38 +67,42 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
-def _rates(event: ProgressEvent) -> list[str]:
-    rates = [
-        f"{event.strides_per_second:.1f} strides/s",
+def _time_left(event: ProgressEvent) -> list[str]:
+    if event.eta_seconds is None or event.done_shards >= event.num_shards:
+        return []
+    return [f"{duration(event.eta_seconds)} left"]
+
+
+def _short(event: ProgressEvent) -> str:
+    """The figures of `describe` in the room that a terminal has."""
+    parts = [
+        f"{event.done_strides}/{event.num_strides} strides",
+        f"{event.strides_per_second:.1f}/s",
         f"{event.tokens_per_second:,.0f} tokens/s",
-        f"{event.share_saved:.0%} saved by sharing",
+        f"{event.share_saved:.0%} saved",
+        *_time_left(event),
     ]
-    if event.eta_seconds is not None and event.done_shards < event.num_shards:
-        rates.append(f"{duration(event.eta_seconds)} left")
-    return rates
+    return "  ".join(parts)
 
 
 @contextmanager
 def _live_display() -> Iterator[Sink]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.table import Column
 
-    bar = Progress(
-        TextColumn("scoring"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("strides, {task.fields[rates]}"),
-        console=Console(stderr=True),
-    )
+    # The words never give way: in a narrow terminal it is the bar that shrinks.
+    words = TextColumn("{task.description}", table_column=Column(no_wrap=True))
+    bar = Progress(BarColumn(bar_width=None), words, console=Console(stderr=True), expand=True)
     with bar:
-        task = bar.add_task("scoring", total=None, rates="starting")
+        task = bar.add_task("starting", total=None)
 
         def show(event: ProgressEvent) -> None:
             bar.update(
                 task,
                 total=event.num_strides,
                 completed=event.done_strides,
-                rates=", ".join(_rates(event)),
+                description=_short(event),
             )
 
         yield show

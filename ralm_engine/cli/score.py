@@ -44,10 +44,10 @@ def add(commands: Commands) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the job and prints what it found."""
+    cfg = load(args)  # before the heavy imports: a slip in the job file shows at once
     from ralm_engine.cli.progress import progress_display
     from ralm_engine.jobs.score import run_job
 
-    cfg = load(args)
     with progress_display() as progress:
         outcome = run_job(cfg, progress=progress)
     show_outcome(outcome, as_json=args.json)

@@ -12,7 +12,8 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MAX_PYTHON_LINES = 350
-MAX_CPP_LINES = 400
+# C++ has its braces; a test file its tables of cases and expected words.
+MAX_LONG_LINES = 400
 MAX_FUNCTION_LINES = 40
 # A GPU kernel is one loop nest over registers; cutting it up costs a spill, not a function call.
 MAX_KERNEL_LINES = 120
@@ -24,7 +25,9 @@ def _files(*patterns: str) -> list[Path]:
 
 
 PACKAGES = _files("ralm_engine/**/*.py", "kernels/ralm_kernels/**/*.py")
-PYTHON = [*PACKAGES, *_files("tests/**/*.py", "benchmarks/**/*.py", "tools/**/*.py")]
+SCRIPTS = _files("benchmarks/**/*.py", "tools/**/*.py")
+TESTS = _files("tests/**/*.py")
+PYTHON = [*PACKAGES, *SCRIPTS, *TESTS]
 NATIVE = [p for p in _files("csrc/**/*.[ch]pp", "csrc/**/*.h") if not p.name.startswith("unicode_")]
 
 
@@ -40,8 +43,16 @@ def test_the_lists_above_find_files():
 
 def test_files_are_short():
     """Fails when a file has grown past the ceiling: it has found a second reason to change."""
-    limits = [(path, MAX_PYTHON_LINES) for path in PYTHON] + [(p, MAX_CPP_LINES) for p in NATIVE]
-    long = {_name(p): n for p, top in limits if (n := len(p.read_text().splitlines())) > top}
+    limits = {
+        MAX_PYTHON_LINES: [*PACKAGES, *SCRIPTS],
+        MAX_LONG_LINES: [*TESTS, *NATIVE],
+    }
+    long = {
+        _name(path): length
+        for limit, paths in limits.items()
+        for path in paths
+        if (length := len(path.read_text().splitlines())) > limit
+    }
     assert long == {}
 
 
