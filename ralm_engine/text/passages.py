@@ -1,39 +1,25 @@
-"""Passages: at most 100 words each, kept once in an Arrow file that every process maps."""
+"""Passages: at most 100 words each, cut from any corpus, kept once in an Arrow file."""
 
 from __future__ import annotations
 
-import functools
-import json
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
-
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from ralm_engine.errors import InputError
-from ralm_engine.text.arrow_files import FORMAT_KEY, VERSION_KEY, MappedBatches
-from ralm_engine.text.corpus import as_paths
+from ralm_engine.text.corpus import as_paths, check_sources, read_documents
+from ralm_engine.text.passage_builder import SplitRule, build_passages
+from ralm_engine.text.passage_store import NOT_DUPLICATE, PassageCounts, PassageStore, Progress
 
-FORMAT = "ralm_engine.passages"
-FORMAT_VERSION = 1
-HASH_KEY = b"ralm_engine.content_hash"
-COUNTS_KEY = b"ralm_engine.counts"
-BUILD_KEY = b"ralm_engine.build"
-NOT_DUPLICATE = -1
-
-TEXT_FIELDS = (
-    pa.field("id", pa.string(), nullable=False),
-    pa.field("title", pa.string(), nullable=False),
-    pa.field("text", pa.string(), nullable=False),
-    pa.field("source", pa.string(), nullable=False),
-)
-SCHEMA = pa.schema([*TEXT_FIELDS, pa.field("duplicate_of", pa.int64(), nullable=False)])
-
-Progress: TypeAlias = Callable[[int, int], None]
-"""Called with (done, total); total is 0 while it is unknown."""
+__all__ = [
+    "NOT_DUPLICATE",
+    "PassageCounts",
+    "PassageStore",
+    "PassagesConfig",
+    "Progress",
+    "SplitRule",
+    "build_passages",
+    "ensure_passages",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +31,9 @@ class PassagesConfig:
         exclude_titles: file of titles, one a line, whose passages are never retrieved.
         exclude_ids: file of passage ids, one a line, that are never retrieved.
         exclude_source: never retrieve passages cut from the evaluated document itself.
-        split_words: white-space words a passage holds at most.
+        split_words: white-space words that a passage cut from a longer document holds at most.
+        split_tolerance: a document that exceeds split_words by at most this share stays whole, so
+            that ready-made passages, whose makers counted words in their own way, keep their rows.
         store: where the passage file is kept; empty: beside the index.
     """
 
@@ -54,12 +42,17 @@ class PassagesConfig:
     exclude_ids: str = ""
     exclude_source: bool = False
     split_words: int = 100
+    split_tolerance: float = 0.1
     store: str = ""
 
     def __post_init__(self) -> None:
         as_paths(self.path)
         if self.split_words < 1:
             raise InputError(f"[passages] split_words = {self.split_words} must be at least 1")
+        if self.split_tolerance < 0:
+            raise InputError(
+                f"[passages] split_tolerance = {self.split_tolerance} must not be negative"
+            )
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -67,131 +60,40 @@ class PassagesConfig:
         return as_paths(self.path)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassageCounts:
-    """What happened while the passages were built.
+def ensure_passages(
+    cfg: PassagesConfig, out: Path, *, progress: Progress | None = None
+) -> PassageStore:
+    """Opens the passage file of a job, or builds it where it is absent or its sources changed.
 
-    Attributes:
-        documents: source documents read.
-        empty: documents without a word, dropped.
-        duplicates: passages whose normalised text an earlier one has; kept and flagged.
+    A file counts as current when the names, sizes and modification times of its sources and the
+    passage length are those it was built with; data sets of the hub count as unchanging.
+
+    Raises:
+        InputError: a source is missing or bad, or `out` exists and is no whole passage file.
+        RunError: the disk is full or cannot be written.
     """
-
-    documents: int
-    empty: int
-    duplicates: int
-
-
-class PassageStore:
-    """N passages in a memory-mapped Arrow file; row numbers name them everywhere else."""
-
-    def __init__(self, mapped: MappedBatches) -> None:
-        self._mapped = mapped
-        self._counts = PassageCounts(**json.loads(mapped.metadata[COUNTS_KEY]))
-
-    @classmethod
-    def open(cls, path: Path) -> PassageStore:
-        """Maps a passage file; reads no text.
-
-        Raises:
-            InputError: missing, unfinished, cut off, no passage file, or of a newer version.
-        """
-        mapped = MappedBatches(
-            Path(path), what="passage file", format_name=FORMAT, format_version=FORMAT_VERSION
-        )
-        return cls(mapped)
-
-    @property
-    def path(self) -> Path:
-        """The file."""
-        return self._mapped.path
-
-    @property
-    def num_passages(self) -> int:
-        """N, the number of passages."""
-        return self._mapped.num_rows
-
-    @property
-    def content_hash(self) -> str:
-        """Hex sha256 over ids, titles and texts in row order."""
-        return self._mapped.metadata[HASH_KEY].decode()
-
-    @property
-    def counts(self) -> PassageCounts:
-        """What was read, dropped and flagged while building."""
-        return self._counts
-
-    @property
-    def build(self) -> Mapping[str, object]:
-        """What the builder recorded about its sources."""
-        recorded: dict[str, object] = json.loads(self._mapped.metadata[BUILD_KEY])
-        return recorded
-
-    @property
-    def ids(self) -> pa.ChunkedArray:
-        """Passage ids, memory-mapped strings [N]."""
-        return self._mapped.column("id")
-
-    @property
-    def titles(self) -> pa.ChunkedArray:
-        """Titles, memory-mapped strings [N]; empty where there is none."""
-        return self._mapped.column("title")
-
-    @property
-    def sources(self) -> pa.ChunkedArray:
-        """Ids of the documents that the passages were cut from, memory-mapped strings [N]."""
-        return self._mapped.column("source")
-
-    @functools.cached_property
-    def duplicate_of(self) -> npt.NDArray[np.int64]:
-        """Lowest row with the same normalised text, NOT_DUPLICATE where it is the first. [N]."""
-        return self._mapped.numpy("duplicate_of")
-
-    def id(self, row: int) -> str:
-        """Id of one passage."""
-        return str(self._mapped.value("id", row))
-
-    def title(self, row: int) -> str:
-        """Title of one passage."""
-        return str(self._mapped.value("title", row))
-
-    def text(self, row: int) -> str:
-        """Text of one passage without its title."""
-        return str(self._mapped.value("text", row))
-
-    def contents(self, row: int) -> str:
-        """Title, newline, text; the text alone where there is no title.
-
-        Raises:
-            IndexError: no such row.
-        """
-        return _contents(self.title(row), self.text(row))
-
-    def contents_range(self, begin: int, end: int) -> list[str]:
-        """`contents` of rows begin..end, in order."""
-        titles = self._mapped.values("title", begin, end)
-        texts = self._mapped.values("text", begin, end)
-        return [_contents(title, text) for title, text in zip(titles, texts, strict=True)]
-
-
-def schema_with(content_hash: str, counts: PassageCounts, build: Mapping[str, object]) -> pa.Schema:
-    """The file's schema with everything that its readers rely on."""
-    return SCHEMA.with_metadata(
-        {
-            FORMAT_KEY: FORMAT,
-            VERSION_KEY: str(FORMAT_VERSION),
-            HASH_KEY: content_hash,
-            COUNTS_KEY: json.dumps(
-                {
-                    "documents": counts.documents,
-                    "empty": counts.empty,
-                    "duplicates": counts.duplicates,
-                }
-            ),
-            BUILD_KEY: json.dumps(dict(build), sort_keys=True),
-        }
+    check_sources(cfg.paths)
+    build = {
+        "sources": [_identity(name) for name in cfg.paths],
+        "split_words": cfg.split_words,
+        "split_tolerance": cfg.split_tolerance,
+    }
+    if out.exists():
+        store = PassageStore.open(out)
+        if store.build == build:
+            return store
+    return build_passages(
+        read_documents(cfg.paths),
+        out,
+        split=SplitRule(max_words=cfg.split_words, tolerance=cfg.split_tolerance),
+        build=build,
+        progress=progress,
     )
 
 
-def _contents(title: str, text: str) -> str:
-    return f"{title}\n{text}" if title else text
+def _identity(name: str) -> list[object]:
+    path = Path(name)
+    if not path.exists():
+        return [name]
+    status = path.stat()
+    return [path.name, status.st_size, status.st_mtime_ns]

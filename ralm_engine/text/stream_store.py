@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from ralm_engine.errors import InputError
 from ralm_engine.text.arrow_files import FORMAT_KEY, VERSION_KEY, MappedBatches, written_aside
-from ralm_engine.text.passages import Progress
-from ralm_engine.text.streams import TextStream
+from ralm_engine.text.passage_store import Progress
 from ralm_engine.text.tokenizer import TextTokenizer, TokenisedText
 
 FORMAT = "ralm_engine.streams"
@@ -46,6 +45,21 @@ SCHEMA = pa.schema(
         pa.field("num_bytes", pa.int64(), nullable=False),
     ]
 )
+
+
+@dataclass(frozen=True, slots=True)
+class TextStream:
+    """One text to evaluate.
+
+    Attributes:
+        stream_id: unique within the input.
+        text: all of it; titles of documents are no part of it.
+        sources: ids of the documents it holds, so that their own passages can be left out.
+    """
+
+    stream_id: str
+    text: str
+    sources: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,16 @@ from ralm_engine.text.corpus import (
     read_documents,
     source_stem,
 )
+from ralm_engine.text.stream_store import StreamStore, TextCounts, TextStream, write_streams
+
+__all__ = [
+    "InputConfig",
+    "StreamStore",
+    "TextCounts",
+    "TextStream",
+    "read_streams",
+    "write_streams",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,21 +51,6 @@ class InputConfig:
     def paths(self) -> tuple[str, ...]:
         """The sources as a tuple."""
         return as_paths(self.path)
-
-
-@dataclass(frozen=True, slots=True)
-class TextStream:
-    """One text to evaluate.
-
-    Attributes:
-        stream_id: unique within the input.
-        text: all of it; titles of documents are no part of it.
-        sources: ids of the documents it holds, so that their own passages can be left out.
-    """
-
-    stream_id: str
-    text: str
-    sources: tuple[str, ...]
 
 
 def read_streams(cfg: InputConfig) -> Iterator[TextStream]:
