@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import torch
 
-# 32 MiB of float32 logits at a time: 680 rows of a 12k, 170 of a 49k, 55 of a 152k vocabulary.
-CHUNK_BYTES = 32 * 2**20
+# 64 MiB of float32 logits at a time: 340 rows of a 49k or 110 of a 152k vocabulary. Below 200 rows
+# widening a bfloat16 head to float32 for each chunk shows (872 ms at 32 MiB, 727 ms at 64 MiB).
+CHUNK_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -123,26 +124,35 @@ def _float32_logits(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def _statistics(logits_MV: torch.Tensor, targets_M: torch.Tensor) -> torch.Tensor:
-    """The four columns, float32 [4, M]; overwrites the logits."""
+    """The four columns, float32 [4, M]; overwrites the logits, takes a scratch of their size."""
     wanted_M1 = logits_MV.gather(1, targets_M.unsqueeze(1))
-    rank_M = _ranks(logits_MV, wanted_M1, targets_M)
+    scratch_MV = torch.empty_like(logits_MV)
+    rank_M = _ranks(logits_MV, wanted_M1, targets_M, scratch_MV=scratch_MV)
     top_M1 = logits_MV.amax(1, keepdim=True)
     # A floor keeps 0 * -inf out of the entropy; exp() is 0 long before it, NaN stays NaN.
     below_MV = logits_MV.sub_(top_M1).clamp_(min=-1e30)
-    mass_MV = below_MV.exp()
+    mass_MV = torch.exp(below_MV, out=scratch_MV)
     total_M = mass_MV.sum(1)
     log_total_M = total_M.log()
     logsumexp_M = log_total_M + top_M1.squeeze(1)
-    entropy_M = log_total_M - mass_MV.mul_(below_MV).sum(1) / total_M
+    entropy_M = log_total_M - torch.linalg.vecdot(mass_MV, below_MV) / total_M
     nll_M = log_total_M - (wanted_M1 - top_M1).squeeze(1)
     columns = torch.stack([nll_M, logsumexp_M, entropy_M, rank_M])
     return columns.masked_fill_(~logsumexp_M.isfinite(), torch.nan)
 
 
+# Comparisons write 0.0 and 1.0: summing bool tensors took 14 times as long on an AVX2 core
+# (64 ms against 4.6 ms for 170 rows of 49,152).
 def _ranks(
-    logits_MV: torch.Tensor, wanted_M1: torch.Tensor, targets_M: torch.Tensor
+    logits_MV: torch.Tensor,
+    wanted_M1: torch.Tensor,
+    targets_M: torch.Tensor,
+    *,
+    scratch_MV: torch.Tensor,
 ) -> torch.Tensor:
-    above_M = (logits_MV > wanted_M1).sum(1)
-    equal_MV = logits_MV == wanted_M1
-    before_MV = torch.arange(logits_MV.shape[1], device=logits_MV.device) < targets_M.unsqueeze(1)
-    return (above_M + (equal_MV & before_MV).sum(1)).float()
+    rank_M = torch.gt(logits_MV, wanted_M1, out=scratch_MV).sum(1)
+    equal_M = torch.eq(logits_MV, wanted_M1, out=scratch_MV).sum(1)
+    # sync: which rows have ties; in practice none, so the exact order is settled row by row.
+    for row in (equal_M > 1).nonzero().flatten().tolist():
+        rank_M[row] += scratch_MV[row, : targets_M[row]].sum()
+    return rank_M
