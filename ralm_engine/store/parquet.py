@@ -19,6 +19,9 @@ FOOTER_PREFIX = "ralm_engine."
 FOOTER_KEYS = ("config_hash", "code_revision", "model_hash", "tokenizer_hash", "seed")
 """Manifest entries that every footer repeats: values that are the same on every machine."""
 
+EVERY_RANKER = RANKER_PREFIX + "*"
+"""In a list of columns to read: all extra rankers of the file."""
+
 # Repeated in nearly every line, so a dictionary shrinks them to bits; float lists only lose by one.
 _DICTIONARY_COLUMNS = frozenset({"stream_id", "status", "retrieval_status", "worker"})
 
@@ -106,7 +109,7 @@ def decode(
         name: a key of `schema.TABLES`.
         data: the bytes of the file.
         label: name of the file for messages.
-        columns: read only these; all, with every `ranker_*` column, when None.
+        columns: read only these (EVERY_RANKER stands for all `ranker_*` columns); all when None.
 
     Raises:
         InputError: truncated, not ours, of another version, or without a needed column.
@@ -116,7 +119,7 @@ def decode(
         stored = file.schema_arrow
         check_version(stored, label=label)
         schema = _schema_with_rankers(name, stored)
-        wanted = schema.names if columns is None else list(columns)
+        wanted = schema.names if columns is None else _expanded(columns, stored)
         table = file.read(columns=[column for column in wanted if column in stored.names])
     except (pa.ArrowException, OSError) as error:
         raise InputError(
@@ -124,6 +127,12 @@ def decode(
             hint="run `ralm-engine verify` on the run for all damage",
         ) from error
     return _upgraded(table, schema, wanted, label=label)
+
+
+def _expanded(columns: Sequence[str], stored: pa.Schema) -> list[str]:
+    rankers = [name for name in stored.names if name.startswith(RANKER_PREFIX)]
+    named = [name for name in columns if name != EVERY_RANKER]
+    return [*named, *rankers] if EVERY_RANKER in columns else named
 
 
 def check_version(stored: pa.Schema, *, label: str) -> int:

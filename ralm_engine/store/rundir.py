@@ -32,7 +32,7 @@ from ralm_engine.store.manifest import (
     write_manifest,
     write_text,
 )
-from ralm_engine.store.parquet import FOOTER_KEYS, encode, read_parquet
+from ralm_engine.store.parquet import EVERY_RANKER, FOOTER_KEYS, encode, read_parquet
 from ralm_engine.store.shards import (
     COMMITS,
     ShardRecord,
@@ -274,7 +274,8 @@ class RunDirectory:
         found = [table for _, table in self.shards(name, columns=columns)]
         if not found:
             empty = TABLES[name].empty_table()
-            return empty if columns is None else empty.select(list(columns))
+            named = [name for name in columns or empty.column_names if name != EVERY_RANKER]
+            return empty.select(named)
         return pa.concat_tables(found, promote_options="default")
 
     def _writable(self) -> RunClaim:
