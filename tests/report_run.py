@@ -14,9 +14,19 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
 
 from ralm_engine import schema
 from ralm_engine.store.rundir import RunDirectory
+from ralm_engine.text.corpus import Document
+from ralm_engine.text.passage_builder import build_passages
+from ralm_engine.text.passages import PassageStore
+from ralm_engine.text.stream_store import StreamStore, write_streams
+from ralm_engine.text.streams import TextStream
+from ralm_engine.text.tokenizer import TextTokenizer
 
 HOSTILE = "<script>window.hacked = 1; alert(1)</script> & </script><!-- <b>bold</b> \u2028 end"
 HOSTILE_TITLE = 'Angle <img src=x onerror="window.hacked = 1"> brackets'
@@ -93,19 +103,22 @@ class Shape:
     query_length: int = 32
     seed: int = 7
     shards: int = 3
+    shards_missing: int = 0
     oddities: bool = True
     manifest: dict = field(default_factory=dict)
 
 
-def tokenise(text: str) -> tuple[np.ndarray, np.ndarray]:
-    """Offsets of a byte-level tokenizer in miniature: words with the space before, marks, and a
-    character outside ASCII as one token per UTF-8 byte, all with the same offsets."""
-    begin, end = [], []
-    for match in re.finditer(r" ?[A-Za-z0-9']+|[^\x00-\x7f]| ?[^\sA-Za-z0-9']|\s", text):
-        repeat = 1 if match[0].isascii() else len(match[0].encode())
-        begin += [match.start()] * repeat
-        end += [match.end()] * repeat
-    return np.array(begin, dtype=np.int64), np.array(end, dtype=np.int64)
+def tokenizer() -> TextTokenizer:
+    """Byte-level BPE trained on the run's own text: common words are one token, and a character
+    that the training never merged is one token per byte, as in real models."""
+    plain = Tokenizer(BPE())
+    plain.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    trainer = BpeTrainer(
+        vocab_size=1600, min_frequency=2, show_progress=False, initial_alphabet=ByteLevel.alphabet()
+    )
+    ascii_only = [re.sub(r"[^\x00-\x7f]", "", text) for text in ARTICLES.values()]
+    plain.train_from_iterator([*ascii_only, *ascii_only], trainer)
+    return TextTokenizer(plain)
 
 
 def words_of(text: str) -> set[str]:
@@ -116,31 +129,32 @@ def build(out: Path, shape: Shape | None = None) -> Path:
     """Writes the run directory and, beside it, the passage file; returns the run directory."""
     shape = shape or Shape()
     rng = np.random.default_rng(shape.seed)
-    streams = {name: text * shape.copies for name, text in ARTICLES.items()}
-    passages = out.parent / f"{out.name}-passages.arrow"
-    write_passages(passages)
+    passages = write_passages(out.parent / f"{out.name}-passages.arrow")
+    texts = [TextStream(name, text * shape.copies, (name,)) for name, text in ARTICLES.items()]
+    streams = write_streams(texts, tokenizer(), out / "streams.arrow")
     strides, candidates = [], []
-    for name, text in streams.items():
-        one, many = score_stream(name, text, shape, rng)
+    for at in range(streams.num_streams):
+        one, many = score_stream(streams, at, shape, rng)
         strides += one
         candidates += many
     if shape.oddities:
         add_oddities(strides, candidates)
-    commit(out, strides, candidates, streams, shape, passages)
+    commit(out, (strides, candidates), streams, passages, shape)
     return out
 
 
 def score_stream(
-    name: str, text: str, shape: Shape, rng: np.random.Generator
+    streams: StreamStore, at: int, shape: Shape, rng: np.random.Generator
 ) -> tuple[list[dict], list[dict]]:
-    begin, end = tokenise(text)
+    name, text = streams.stream_ids[at], streams.text(at)
+    begin, end = streams.offsets(at)
     strides = [stride_line(name, -1, 1, shape.warmup - 1, rng, "warmup")]
     candidates = []
-    for number, at in enumerate(range(shape.warmup, len(begin), shape.stride)):
-        size = min(shape.stride, len(begin) - at)
-        line = stride_line(name, number, at, size, rng, "ok")
-        target = words_of(text[begin[at] : end[at + size - 1]])
-        query = words_of(text[begin[max(0, at - shape.query_length)] : end[at - 1]])
+    for number, first in enumerate(range(shape.warmup, len(begin), shape.stride)):
+        size = min(shape.stride, len(begin) - first)
+        line = stride_line(name, number, first, size, rng, "ok")
+        target = words_of(text[begin[first] : end[first + size - 1]])
+        query = words_of(text[begin[max(0, first - shape.query_length)] : end[first - 1]])
         ranked = sorted(
             range(len(PASSAGES)),
             key=lambda row: (-len(query & words_of(" ".join(PASSAGES[row]))), row),
@@ -199,38 +213,14 @@ def add_oddities(strides: list[dict], candidates: list[dict]) -> None:
     of(1)[0]["target_nll"] = np.full(4, 0.02, dtype=np.float32)
 
 
-def write_passages(path: Path) -> None:
-    table = pa.table(
-        {
-            "id": [f"p{row}" for row in range(len(PASSAGES))],
-            "title": [title for title, _ in PASSAGES],
-            "text": [text for _, text in PASSAGES],
-            "duplicate_of": pa.array([-1] * len(PASSAGES), pa.int64()),
-        }
-    )
-    with pa.ipc.new_file(path, table.schema) as writer:
-        writer.write_table(table)
+def write_passages(path: Path) -> PassageStore:
+    documents = [
+        Document(id=f"p{row}", title=title, text=text) for row, (title, text) in enumerate(PASSAGES)
+    ]
+    return build_passages(documents, path)
 
 
-def write_streams(path: Path, streams: dict[str, str]) -> None:
-    offsets = [tokenise(text) for text in streams.values()]
-    table = pa.table(
-        {
-            "stream_id": list(streams),
-            "text": pa.array(list(streams.values()), pa.large_string()),
-            "token_ids": pa.array([list(range(len(b))) for b, _ in offsets], pa.list_(pa.int32())),
-            "begin": pa.array([b for b, _ in offsets], pa.list_(pa.int64())),
-            "end": pa.array([e for _, e in offsets], pa.list_(pa.int64())),
-            "num_words": [len(t.split()) for t in streams.values()],
-            "num_spaces": [t.count(" ") for t in streams.values()],
-            "num_bytes": [len(t.encode()) for t in streams.values()],
-        }
-    )
-    with pa.ipc.new_file(path, table.schema) as writer:
-        writer.write_table(table)
-
-
-def manifest_of(shape: Shape, passages: Path) -> dict:
+def manifest_of(shape: Shape, passages: PassageStore) -> dict:
     return {
         "engine_version": "0.1.0",
         "config": {
@@ -244,11 +234,11 @@ def manifest_of(shape: Shape, passages: Path) -> dict:
             "rank": {"lookback": shape.lookback, "layout": "document_first"},
             "run": {"executor": "inline", "seed": 0},
         },
-        "hashes": {"model": "a1" * 32, "tokenizer": "b2" * 32, "passages": "c3" * 32,
+        "hashes": {"model": "a1" * 32, "tokenizer": "b2" * 32, "passages": passages.content_hash,
                    "index": "d4" * 32, "input": "e5" * 32},
         "hardware": {"cpu": "2 cores", "memory_bytes": 8 << 30, "gpus": []},
         "packages": {"python": "3.11.8", "torch": "2.13.0", "pyarrow": "26.0.0"},
-        "passages": str(passages),
+        "passages": str(passages.path),
         "plan": {"rows": 1500, "tokens_asked": 300_000, "tokens_forwarded": 150_000,
                  "flop": 4.2e13, "seconds": 40.0, "memory_bytes": 2 << 30},
         **shape.manifest,
@@ -266,17 +256,17 @@ def timing_line(part: int, strides: int) -> dict:
 
 def commit(
     out: Path,
-    strides: list[dict],
-    candidates: list[dict],
-    streams: dict[str, str],
+    lines: tuple[list[dict], list[dict]],
+    streams: StreamStore,
+    passages: PassageStore,
     shape: Shape,
-    passages: Path,
 ) -> None:
+    strides, candidates = lines
     manifest = manifest_of(shape, passages)
     with RunDirectory.create_or_resume(
         out,
         identity={"config": manifest["config"]},
-        manifest={**manifest, "num_shards": shape.shards},
+        manifest={**manifest, "num_shards": shape.shards + shape.shards_missing},
         config_toml='[model]\nname = "synthetic-lm"\n',
     ) as run:
         cuts = np.linspace(0, len(strides), shape.shards + 1).astype(int)
@@ -284,24 +274,21 @@ def commit(
         places = np.array([keys[c["stream_id"], c["stride"]] for c in candidates])
         for part, (low, high) in enumerate(itertools.pairwise(cuts)):
             mine = [c for c, at in zip(candidates, places, strict=True) if low <= at < high]
-            run.commit_shard(
-                part,
-                {
-                    "strides": pa.Table.from_pylist(strides[low:high], schema.STRIDES),
-                    "candidates": pa.Table.from_pylist(mine, schema.CANDIDATES),
-                    "timing": pa.Table.from_pylist(
-                        [timing_line(part, int(high - low))], schema.TIMING
-                    ),
-                },
-            )
-        lines = [stream_line(name, text) for name, text in streams.items()]
-        run.write_table("streams", pa.Table.from_pylist(lines, schema.STREAMS))
-        write_streams(out / "streams.arrow", streams)
+            tables = {
+                "strides": pa.Table.from_pylist(strides[low:high], schema.STRIDES),
+                "candidates": pa.Table.from_pylist(mine, schema.CANDIDATES),
+                "timing": pa.Table.from_pylist([timing_line(part, int(high - low))], schema.TIMING),
+            }
+            run.commit_shard(part, tables)
+        found = [stream_line(streams, at) for at in range(streams.num_streams)]
+        run.write_table("streams", pa.Table.from_pylist(found, schema.STREAMS))
         run.finish()
 
 
-def stream_line(name: str, text: str) -> dict:
+def stream_line(streams: StreamStore, at: int) -> dict:
+    counts = streams.counts(at)
     return {
-        "stream_id": name, "num_tokens": len(tokenise(text)[0]), "num_words": len(text.split()),
-        "num_spaces": text.count(" "), "num_bytes": len(text.encode()), "status": "ok",
+        "stream_id": streams.stream_ids[at], "num_tokens": int(streams.num_tokens[at]),
+        "num_words": counts.words, "num_spaces": counts.spaces, "num_bytes": counts.bytes,
+        "status": "ok",
     }  # fmt: skip

@@ -50,6 +50,12 @@ class Axes:
             return numbers.percent(value, 1)
         return numbers.fixed(value, self.digits)
 
+    def tick_labels(self, values: list[float]) -> list[str]:
+        """The labels of an axis that shows such values."""
+        if self.as_percent:
+            return [f"{label}%" for label in svg.tick_labels([100 * value for value in values])]
+        return svg.tick_labels(values)
+
     def describe(self, point: Point) -> str:
         """The tip of one mark."""
         text = f"{point.name}: {self.write(point.value)}"
@@ -124,7 +130,7 @@ def dot_chart(points: list[Point], *, axes: Axes, zero: str) -> str:
     x_ticks = svg.ticks(min(values), max(values), about=5)
     x = svg.Scale(low=x_ticks[0], high=x_ticks[-1], start=left, end=WIDTH - 62)
     parts = []
-    for value, label in zip(x_ticks, svg.tick_labels(x_ticks), strict=True):
+    for value, label in zip(x_ticks, axes.tick_labels(x_ticks), strict=True):
         parts.append(svg.line(x1=x(value), y1=_TOP + 10, x2=x(value), y2=bottom, class_="grid"))
         parts.append(svg.text(label, x=x(value), y=bottom + 14, anchor="middle"))
     parts.append(svg.line(x1=x(0), y1=_TOP + 4, x2=x(0), y2=bottom, class_="axis"))
@@ -153,13 +159,11 @@ def _dot_row(p: Point, *, axes: Axes, x: svg.Scale, y: float, row: float) -> lis
 
 
 def _grid(y_ticks: list[float], y: svg.Scale, right: float, axes: Axes) -> str:
-    labels = svg.tick_labels([100 * t for t in y_ticks] if axes.as_percent else y_ticks)
     parts = []
-    for value, label in zip(y_ticks, labels, strict=True):
+    for value, label in zip(y_ticks, axes.tick_labels(y_ticks), strict=True):
         kind = "axis" if value == 0 else "grid"
         parts.append(svg.line(x1=_LEFT, y1=y(value), x2=right, y2=y(value), class_=kind))
-        unit = "%" if axes.as_percent else ""
-        parts.append(svg.text(label + unit, x=_LEFT - 8, y=y(value), anchor="end"))
+        parts.append(svg.text(label, x=_LEFT - 8, y=y(value), anchor="end"))
     return "".join(parts)
 
 

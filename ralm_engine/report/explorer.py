@@ -5,38 +5,25 @@ Legend: J strides of the run.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ralm_engine.report.selection import Int64Array, Selection, passage_order
-from ralm_engine.report.texts import PassageTexts, StreamTexts
+from ralm_engine.report.embed import script_json
+from ralm_engine.report.selection import Selection, passage_order
+from ralm_engine.report.survey import Survey
+from ralm_engine.report.texts import StreamTexts
 from ralm_engine.store.rundir import RunDirectory
+from ralm_engine.text.passages import PassageStore
 
 Json: TypeAlias = dict[str, Any]
 
 GAIN_EDGES = (0.1, 0.3, 0.7, 1.5, 3.0)
 """Lower bounds in nats of the five shades of a gain or loss; below the first there is no colour."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
-    """Where every stride of the run lies and what each ranker chose there.
-
-    Attributes:
-        part: shard of each stride [J].
-        row: line of each stride in its shard's `strides` table [J].
-        chosen: per ranker the chosen rank of each stride [J]; -1 is the baseline.
-    """
-
-    part: Int64Array
-    row: Int64Array
-    chosen: Mapping[str, Int64Array]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +35,13 @@ class Sources:
         passages: the passage file; None where it cannot be used.
         missing: why a passage's text is not shown, for readers.
         query_length: tokens whose text is the query.
-        lookback: last prefix tokens whose NLLs are summed as the rank NLL.
         text_budget: bytes of passage texts that may be embedded.
     """
 
     streams: StreamTexts
-    passages: PassageTexts | None
+    passages: PassageStore | None
     missing: str
     query_length: int
-    lookback: int
     text_budget: int
 
 
@@ -128,13 +113,13 @@ def _record(
         "number": stride["stride"],
         "begin": begin,
         "text": texts.pieces(stream, begin=begin, length=stride["target_len"]),
-        "query": texts.before(stream, position=begin, length=sources.query_length),
+        "query": texts.query(stream, position=begin, length=sources.query_length),
         "status": stride["retrieval_status"],
         "base": _figures(stride["baseline_nll"]),
         "choice": choice,
         "passage": [line["passage"] for line in candidates],
         "score": [_figure(line["score"]) for line in candidates],
-        "rank_nll": [_lookback_sum(line["rank_nll"], sources.lookback) for line in candidates],
+        "rank_nll": [_total(line["rank_nll"]) for line in candidates],
         "nll": [_figures(line["target_nll"]) for line in candidates],
         "duplicate": [line["duplicate_of"] for line in candidates],
     }
@@ -145,12 +130,13 @@ def _passages(order: Sequence[int], sources: Sources) -> list[list[object]]:
     found: list[list[object]] = []
     left = sources.text_budget
     for row in order:
-        if sources.passages is None or not 0 <= row < len(sources.passages):
+        store = sources.passages
+        if store is None or not 0 <= row < store.num_passages:
             found.append([row, "", "", None])
             continue
-        identifier, title, text = sources.passages.get(row)
-        left -= len(json.dumps(text, ensure_ascii=False).encode())
-        found.append([row, identifier, title, text if left >= 0 else None])
+        text = store.text(row)
+        left -= len(script_json(text).encode())
+        found.append([row, store.id(row), store.title(row), text if left >= 0 else None])
     return found
 
 
@@ -163,5 +149,5 @@ def _figures(values: Sequence[float]) -> list[float | None]:
     return [_figure(value) for value in values]
 
 
-def _lookback_sum(values: Sequence[float] | None, lookback: int) -> float | None:
-    return _figure(sum(values[-lookback:])) if values else None
+def _total(values: Sequence[float] | None) -> float | None:
+    return _figure(sum(values)) if values else None

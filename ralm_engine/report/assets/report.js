@@ -1,6 +1,6 @@
 "use strict";
 /* The stride explorer, chart tooltips and the theme switch. Text from the run reaches the page only
-   through textContent; there is no innerHTML anywhere, and the page's policy forbids network use. */
+   as text nodes, never as markup, and the policy of the page forbids network use. */
 (() => {
   const byId = (id) => document.getElementById(id);
   const make = (tag, className, ...children) => {
