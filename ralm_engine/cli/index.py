@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,11 +118,12 @@ def _add_verify(verbs: Commands) -> None:
 
 def build(args: argparse.Namespace) -> int:
     """Builds the index unless it is there already, and prints its header."""
-    from ralm_engine.jobs.index import build_index
-
     cfg = _build_config(args)
-    directory = build_index(cfg.passages, cfg.retrieval)
-    return _show_header(directory, as_json=args.json)
+    from ralm_engine.cli.progress import stage_display
+    from ralm_engine.jobs.index import ensure_index
+
+    ensure_index(cfg.passages, cfg.retrieval, progress=stage_display(time.monotonic))
+    return _show_header(Path(cfg.retrieval.index), as_json=args.json)
 
 
 def info(args: argparse.Namespace) -> int:
@@ -131,7 +133,7 @@ def info(args: argparse.Namespace) -> int:
 
 def search(args: argparse.Namespace) -> int:
     """Prints passage rows and scores of every query, in the order of the queries."""
-    from ralm_engine.jobs.index import open_index
+    from ralm_engine.jobs.index_files import open_index
 
     queries = [args.query] if args.query is not None else read_queries(args.queries)
     if args.k < 1:
@@ -147,7 +149,7 @@ def search(args: argparse.Namespace) -> int:
 def verify(args: argparse.Namespace) -> int:
     """Prints each problem; exit code 4 where there is one."""
     from ralm_engine.cli.output import print_json
-    from ralm_engine.jobs.index import verify_index
+    from ralm_engine.jobs.index_files import verify_index
 
     problems = verify_index(args.directory)
     if args.json:
@@ -224,7 +226,7 @@ def _show_hits(query: str, hits: dict[str, Sequence[float]], *, as_json: bool) -
 
 def _show_header(directory: Path, *, as_json: bool) -> int:
     from ralm_engine.cli.output import print_json
-    from ralm_engine.jobs.index import read_header
+    from ralm_engine.jobs.index_files import read_header
 
     header = read_header(directory)
     if as_json:

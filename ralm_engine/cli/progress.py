@@ -41,6 +41,24 @@ def plain_display(clock: Callable[[], float]) -> Sink:
     return show
 
 
+def stage_display(clock: Callable[[], float]) -> Callable[[str, int, int], None]:
+    """Says on stderr which long step is under way: when it begins, and every few seconds of it.
+
+    The function it returns takes (what, done, all); all is 0 where it is unknown.
+    """
+    interval = 2.0 if sys.stderr.isatty() else PLAIN_INTERVAL_SECONDS
+    shown: dict[str, float] = {}
+
+    def show(what: str, done: int, num_all: int) -> None:
+        now = clock()
+        if now - shown.get(what, -interval) >= interval:
+            shown[what] = now
+            of_all = f" of {num_all:,} ({done / num_all:.0%})" if num_all else ""
+            print(f"{what}: {done:,}{of_all}", file=sys.stderr, flush=True)
+
+    return show
+
+
 def describe(event: ProgressEvent) -> str:
     """One line: shards, strides, rates, what sharing saves, time left."""
     parts = [

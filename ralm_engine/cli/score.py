@@ -69,7 +69,9 @@ def show_outcome(outcome: RunOutcome, *, as_json: bool) -> None:
         print(f"run directory: {outcome.path}")
     if outcome.failed:
         sys.stdout.flush()
+        for part, reason in sorted(outcome.failed.items()):
+            print(f"shard {part}: {reason}", file=sys.stderr)
         raise RunError(
             f"{len(outcome.failed)} of {outcome.num_shards} shards failed in {outcome.path}",
-            hint="see the lines above for why; run the same command again to retry them",
+            hint="the lines above say why; run the same command again to retry them",
         )

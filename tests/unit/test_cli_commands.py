@@ -48,11 +48,11 @@ def scored(replace_module):
     """Puts a finished run in the place of run_job; returns the configurations it was given."""
     asked = []
 
-    def install(summary=SUMMARY, failed=()):
+    def install(summary=SUMMARY, failed=None):
         def run_job(cfg, **_):
             asked.append(cfg)
             return types.SimpleNamespace(
-                path="/runs/1", failed=list(failed), num_shards=8, summary=summary
+                path="/runs/1", failed=failed or {}, num_shards=8, summary=summary
             )
 
         replace_module("ralm_engine.jobs.score", run_job=run_job)
@@ -90,11 +90,11 @@ def test_score_overrides_reach_the_job(scored, job):
 
 def test_failed_shards_end_in_code_4_after_the_figures(scored, job, capsys):
     """Fails when a run with lost shards looks like a success, or hides what the others gave."""
-    scored(failed=[3])
+    scored(failed={3: "OSError: gone"})
     assert main(["score", job]) == 4
     printed = capsys.readouterr()
     assert "33.04" in printed.out
-    assert printed.err.startswith("error: 1 of 8 shards failed in /runs/1; ")
+    assert printed.err.startswith("shard 3: OSError: gone\nerror: 1 of 8 shards failed in /runs/1")
 
 
 def test_a_run_without_a_scored_token_prints_dashes(scored, job, capsys):
@@ -186,7 +186,7 @@ class FakeIndex:
 
 def test_index_search_prints_one_json_line_a_query(replace_module, tmp_path, capsys):
     """Fails when padding is printed as a hit, a query has no line, or the order changes."""
-    replace_module("ralm_engine.jobs.index", open_index=lambda *_, **__: FakeIndex())
+    replace_module("ralm_engine.jobs.index_files", open_index=lambda *_, **__: FakeIndex())
     queries = tmp_path / "q.jsonl"
     queries.write_text('{"query": "two words"}\n{"query": ""}\n\n{"id": 1, "query": "one"}\n')
     argv = ["index", "search", "index", "--queries", str(queries), "--k", "4", "--json"]
@@ -201,7 +201,7 @@ def test_index_search_prints_one_json_line_a_query(replace_module, tmp_path, cap
 
 def test_index_search_for_people(replace_module, capsys):
     """Fails when a person's single query prints JSON, or nothing where nothing was found."""
-    replace_module("ralm_engine.jobs.index", open_index=lambda *_, **__: FakeIndex())
+    replace_module("ralm_engine.jobs.index_files", open_index=lambda *_, **__: FakeIndex())
     assert main(["index", "search", "index", "--query", "one", "--k", "3"]) == 0
     assert main(["index", "search", "index", "--query", "", "--k", "3"]) == 0
     assert capsys.readouterr().out == "one\n     1.5000  7\n\n  no hits\n"

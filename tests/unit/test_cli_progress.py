@@ -6,7 +6,13 @@ import types
 
 import pytest
 
-from ralm_engine.cli.progress import describe, duration, plain_display, progress_display
+from ralm_engine.cli.progress import (
+    describe,
+    duration,
+    plain_display,
+    progress_display,
+    stage_display,
+)
 
 
 def event(done: int, *, total: int = 4, eta: float | None = 65.0):
@@ -81,3 +87,16 @@ def test_in_a_terminal_the_display_is_live(monkeypatch, capsys):
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "1024/1024" in printed.err
+
+
+def test_long_steps_are_announced_and_then_told_every_30_seconds(capsys):
+    """Fails when building an index looks like a hang, or floods a log."""
+    now = [0.0]
+    show = stage_display(lambda: now[0])
+    for second in range(45):
+        now[0] = float(second)
+        show("indexing", second * 100, 4500)
+    show("reading", 7, 0)
+    assert capsys.readouterr().err == (
+        "indexing: 0 of 4,500 (0%)\nindexing: 3,000 of 4,500 (67%)\nreading: 7\n"
+    )
