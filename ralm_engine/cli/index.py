@@ -133,7 +133,7 @@ def info(args: argparse.Namespace) -> int:
 
 def search(args: argparse.Namespace) -> int:
     """Prints passage rows and scores of every query, in the order of the queries."""
-    from ralm_engine.jobs.index_files import open_index
+    from ralm_engine.jobs.index import open_index
 
     queries = [args.query] if args.query is not None else read_queries(args.queries)
     if args.k < 1:
@@ -149,7 +149,7 @@ def search(args: argparse.Namespace) -> int:
 def verify(args: argparse.Namespace) -> int:
     """Prints each problem; exit code 4 where there is one."""
     from ralm_engine.cli.output import print_json
-    from ralm_engine.jobs.index_files import verify_index
+    from ralm_engine.jobs.index import verify_index
 
     problems = verify_index(args.directory)
     if args.json:
@@ -226,7 +226,7 @@ def _show_hits(query: str, hits: dict[str, Sequence[float]], *, as_json: bool) -
 
 def _show_header(directory: Path, *, as_json: bool) -> int:
     from ralm_engine.cli.output import print_json
-    from ralm_engine.jobs.index_files import read_header
+    from ralm_engine.jobs.index import read_header
 
     header = read_header(directory)
     if as_json:

@@ -186,7 +186,7 @@ class FakeIndex:
 
 def test_index_search_prints_one_json_line_a_query(replace_module, tmp_path, capsys):
     """Fails when padding is printed as a hit, a query has no line, or the order changes."""
-    replace_module("ralm_engine.jobs.index_files", open_index=lambda *_, **__: FakeIndex())
+    replace_module("ralm_engine.jobs.index", open_index=lambda *_, **__: FakeIndex())
     queries = tmp_path / "q.jsonl"
     queries.write_text('{"query": "two words"}\n{"query": ""}\n\n{"id": 1, "query": "one"}\n')
     argv = ["index", "search", "index", "--queries", str(queries), "--k", "4", "--json"]
@@ -201,7 +201,7 @@ def test_index_search_prints_one_json_line_a_query(replace_module, tmp_path, cap
 
 def test_index_search_for_people(replace_module, capsys):
     """Fails when a person's single query prints JSON, or nothing where nothing was found."""
-    replace_module("ralm_engine.jobs.index_files", open_index=lambda *_, **__: FakeIndex())
+    replace_module("ralm_engine.jobs.index", open_index=lambda *_, **__: FakeIndex())
     assert main(["index", "search", "index", "--query", "one", "--k", "3"]) == 0
     assert main(["index", "search", "index", "--query", "", "--k", "3"]) == 0
     assert capsys.readouterr().out == "one\n     1.5000  7\n\n  no hits\n"
