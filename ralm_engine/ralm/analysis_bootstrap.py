@@ -23,9 +23,9 @@ Doubles = npt.NDArray[np.float64]
 # Below this many units the weights are drawn exactly (multinomial); above it they are independent
 # Poisson(1) numbers, which changes an interval by a part in the square root of the units.
 _EXACT_UNITS = 2048
-# Above this many, neighbours are summed to blocks first, so that the cost is bounded: 1 M units took
-# 16.6 s one by one on 2 shared AVX2 cores. The standard error from n blocks is itself uncertain by
-# 1 / sqrt(2 n) = 0.3%, which 1,000 resamples with their 2.2% cannot show.
+# Above this many, neighbours are summed to blocks first, which bounds the cost: 1 M units took
+# 16.6 s one by one and 0.8 s so, on 2 shared AVX2 cores. The standard error from n blocks is itself
+# uncertain by 1 / sqrt(2 n) = 0.3%, which 1,000 resamples with their 2.2% cannot show.
 _MAX_UNITS = 1 << 16
 # Weights of one block of 1,000 resamples: 16 MB in float32.
 _BLOCK_UNITS = 4096

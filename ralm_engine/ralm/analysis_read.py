@@ -25,6 +25,9 @@ from ralm_engine.ralm.folds import BASE_RANKERS, LOOKBACKS, ShardFold, lookback_
 from ralm_engine.schema import WARMUP_STRIDE
 from ralm_engine.store.rundir import RunDirectory
 
+NO_RANK = np.iinfo(np.int32).max
+"""Above every rank: the first usable rank of a stride that has none."""
+
 
 @dataclass(slots=True)
 class Tally:
@@ -108,7 +111,7 @@ class RunFold:
         begin_S: token index of the first target.
         length_S: targets.
         entropy_S: mean baseline entropy.
-        usable_S: candidates that may be chosen.
+        first_usable_S: lowest rank that may be chosen; as good as infinite without one.
         hits_S: candidates.
         score_S: retrieval score of rank 0; NaN without it.
         outcome: per ranker, `logprob@N` included.
@@ -123,7 +126,7 @@ class RunFold:
     begin_S: Ints
     length_S: Ints
     entropy_S: Floats
-    usable_S: Ints
+    first_usable_S: Ints
     hits_S: Ints
     score_S: Floats
     outcome: dict[str, Outcome]
@@ -148,7 +151,21 @@ class RunFold:
     @property
     def retrieved_S(self) -> Mask:
         """Strides with at least one candidate that may be chosen."""
-        return self.usable_S > 0
+        return self.first_usable_S < NO_RANK
+
+    @property
+    def num_depths(self) -> int:
+        """K: the longest candidate list."""
+        return self.oracle_nll_SK.shape[1] if self.tally.candidates else 0
+
+    def oracle_at(self, depth: int) -> Outcome:
+        """The oracle's outcome among the first `depth` candidates, without its choices."""
+        has_one = self.first_usable_S < depth
+        return Outcome(
+            choice=np.empty(0, dtype=np.int32),
+            nll=self.oracle_nll_SK[:, depth - 1],
+            tokens=np.where(has_one, self.length_S, self.outcome["none"].tokens),
+        )
 
 
 def read_fold(run: RunDirectory, *, seed: int) -> RunFold:
@@ -218,7 +235,7 @@ def _fold_shard(shard: ShardFold, names: _Names, tally: Tally, seed: int) -> Run
         begin_S=strides.begin_S,
         length_S=strides.length_S,
         entropy_S=strides.entropy_S,
-        usable_S=np.count_nonzero(shard.usable_SK, axis=1),
+        first_usable_S=_first_usable(shard.usable_SK),
         hits_S=np.count_nonzero(columns.line_SK >= 0, axis=1),
         score_S=first_S,
         outcome=outcome,
@@ -226,6 +243,13 @@ def _fold_shard(shard: ShardFold, names: _Names, tally: Tally, seed: int) -> Run
         warmup=Warmup(baseline=strides.baseline.rows(warm), stream=stream_S[warm]),
         tally=tally,
     )
+
+
+def _first_usable(usable_SK: Mask) -> Ints:
+    if not usable_SK.shape[1]:
+        return np.full(usable_SK.shape[0], NO_RANK, dtype=np.int32)
+    first = np.where(usable_SK.any(axis=1), usable_SK.argmax(axis=1), NO_RANK)
+    return first.astype(np.int32)
 
 
 def _join(parts: Sequence[RunFold]) -> RunFold:
@@ -238,7 +262,7 @@ def _join(parts: Sequence[RunFold]) -> RunFold:
             "begin_S",
             "length_S",
             "entropy_S",
-            "usable_S",
+            "first_usable_S",
             "hits_S",
             "score_S",
         )
