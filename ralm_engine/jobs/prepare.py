@@ -1,0 +1,244 @@
+"""Job file -> everything a run stands on: text, passages, index, shards, run directory."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+from transformers import PretrainedConfig
+
+import ralm_engine
+from ralm_engine.config import JobConfig, config_hash, identity, to_toml
+from ralm_engine.errors import InputError
+from ralm_engine.jobs.index import ensure_index
+from ralm_engine.jobs.revision import code_revision
+from ralm_engine.jobs.worker import WorkerSpec
+from ralm_engine.lm.models import bos_token, load_config, load_tokenizer, weights_hash
+from ralm_engine.lm.scorer import check_length
+from ralm_engine.ralm.shards import Shard, cut_shards
+from ralm_engine.ralm.windows import Windows
+from ralm_engine.retrieval.filters import exclude_source, listed_exclusion, union
+from ralm_engine.retrieval.protocol import PassageMask
+from ralm_engine.store.claim import RunClaim, claim_run
+from ralm_engine.store.rundir import RunDirectory
+from ralm_engine.text.passages import PassageStore
+from ralm_engine.text.streams import StreamStore, read_streams, write_streams
+from ralm_engine.text.tokenizer import TextTokenizer
+
+log = logging.getLogger(__name__)
+
+STREAMS_FILE = "streams.arrow"
+_PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "pyarrow", "ray", "triton")
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """A job's text, passages and cuts, opened; nothing of the run directory.
+
+    Attributes:
+        spec: what the workers get.
+        streams, passages: the opened files.
+        shards: all shards of the job.
+        config: the model's configuration.
+        index_hash: of the index's header.
+    """
+
+    spec: WorkerSpec
+    streams: StreamStore
+    passages: PassageStore
+    shards: list[Shard]
+    config: PretrainedConfig
+    index_hash: str
+
+
+def prepare_inputs(
+    cfg: JobConfig, *, streams_file: Path, progress: Progress | None = None
+) -> Inputs:
+    """Loads tokenizer and configuration, tokenises the text, opens or builds passages and index.
+
+    Args:
+        cfg: the job.
+        streams_file: where the tokenised text is written.
+        progress: told (what, done, all) during long steps; all is 0 where it is unknown.
+
+    Raises:
+        InputError: anything wrong with the job's files, found before any scoring.
+    """
+    config = load_config(cfg.model)
+    check_length(config.get_text_config(), cfg.window.max_length)
+    bos = bos_token(config) if cfg.window.bos == "model" else None
+    windows = Windows(
+        cfg=cfg.window,
+        stride=cfg.retrieval.stride,
+        lookback=cfg.rank.lookback,
+        num_bos=0 if bos is None else 1,
+    )
+    backend: Tokenizer = load_tokenizer(cfg.model)
+    streams = write_streams(
+        read_streams(cfg.input),
+        TextTokenizer(backend),
+        streams_file,
+        limit_tokens=cfg.input.limit_tokens,
+        progress=_named(progress, "tokenising"),
+    )
+    passages, index_hash = ensure_index(cfg.passages, cfg.retrieval, progress=progress)
+    spec = WorkerSpec(
+        cfg=cfg,
+        tokenizer_json=backend.to_str(),
+        streams_file=streams.path,
+        passages_file=passages.path,
+        windows=windows,
+        bos=bos,
+        excluded=_exclusions(cfg, passages, streams),
+    )
+    shards = cut_shards(
+        streams.num_tokens.tolist(), windows, shard_strides=cfg.run.shard_strides
+    )
+    return Inputs(
+        spec=spec,
+        streams=streams,
+        passages=passages,
+        shards=shards,
+        config=config,
+        index_hash=index_hash,
+    )
+
+
+def _exclusions(
+    cfg: JobConfig, passages: PassageStore, streams: StreamStore
+) -> tuple[PassageMask | None, ...]:
+    """One mask for all streams, or, where a stream excludes its own document, one each."""
+    listed = listed_exclusion(cfg.passages, passages)
+    if listed is not None and listed.unknown:
+        log.warning(
+            "%d of %d listed exclusions match no passage, for example %r",
+            len(listed.unknown),
+            listed.listed,
+            listed.unknown[0],
+        )
+    mask = None if listed is None else listed.mask
+    if not cfg.passages.exclude_source:
+        return (mask,)
+    return tuple(
+        union(mask, exclude_source(passages, streams.sources(number)))
+        for number in range(streams.num_streams)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRun:
+    """A locked run directory and what it stands on."""
+
+    run: RunDirectory
+    inputs: Inputs
+
+
+def prepare_run(cfg: JobConfig, *, progress: Progress | None = None) -> PreparedRun:
+    """Takes the run directory, prepares the inputs, and creates or resumes the run.
+
+    Raises:
+        InputError: bad inputs, or the directory holds another job or is in use.
+        RunError: the directory cannot be written.
+    """
+    claim = claim_run(cfg.run.out)
+    try:
+        streams_file = _streams_file(claim)
+        inputs = prepare_inputs(cfg, streams_file=streams_file, progress=progress)
+        tokenizer_hash = inputs.streams.tokenizer_fingerprint
+        model_hash = weights_hash(cfg.model)
+        hashes = {
+            "model": model_hash,
+            "tokenizer": tokenizer_hash,
+            "passages": inputs.passages.content_hash,
+            "index": inputs.index_hash,
+            "input": inputs.streams.content_hash,
+        }
+        run = RunDirectory.create_or_resume(
+            claim,
+            identity={**identity(cfg), "hash": hashes},
+            manifest={
+                **_manifest(cfg, inputs, hashes),
+                "model_hash": model_hash,
+                "tokenizer_hash": tokenizer_hash,
+            },
+            config_toml=to_toml(cfg),
+        )
+    except BaseException:
+        claim.release()
+        raise
+    return PreparedRun(run=run, inputs=inputs)
+
+
+def _streams_file(claim: RunClaim) -> Path:
+    """Beside the tables; a run on an object store keeps a local copy for this session's workers."""
+    local = claim.location.local
+    return (local or Path(tempfile.mkdtemp(prefix="ralm-"))) / STREAMS_FILE
+
+
+def _manifest(cfg: JobConfig, inputs: Inputs, hashes: dict[str, str]) -> dict[str, Any]:
+    first_window = inputs.streams.token_ids(0)[: cfg.window.max_length].tolist()
+    return {
+        "num_shards": len(inputs.shards),
+        "num_strides": sum(shard.num_strides for shard in inputs.shards),
+        "engine_version": ralm_engine.__version__,
+        "config_hash": config_hash(cfg),
+        "code_revision": code_revision(),
+        "seed": cfg.run.seed,
+        "hashes": hashes,
+        "first_window": ([] if inputs.spec.bos is None else [inputs.spec.bos]) + first_window,
+        "passages": {
+            "path": str(inputs.passages.path),
+            "num_passages": inputs.passages.num_passages,
+            "num_duplicates": int((inputs.passages.duplicate_of >= 0).sum()),
+        },
+        "session": {
+            "packages": {name: _version(name) for name in _PACKAGES},
+            "hardware": hardware(),
+        },
+    }
+
+
+def hardware() -> dict[str, Any]:
+    """The machine: processor, cores, memory, GPUs."""
+    import torch
+
+    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    return {
+        "host": platform.node(),
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": pages * size,
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _named(progress: Progress | None, what: str) -> Callable[[int, int], None] | None:
+    if progress is None:
+        return None
+    return lambda done, total: progress(what, done, total)
