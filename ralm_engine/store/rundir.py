@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from ralm_engine.errors import RunError
+from ralm_engine.errors import InputError, RunError
 from ralm_engine.schema import TABLES
 from ralm_engine.store.claim import SHARD_TABLES, WHOLE_TABLES, RunClaim, claim_run
 from ralm_engine.store.location import Location
@@ -39,6 +39,7 @@ from ralm_engine.store.shards import (
     ShardWriter,
     committed_parts,
     part_file,
+    part_number,
     read_record,
     storage_failure,
 )
@@ -242,7 +243,7 @@ class RunDirectory:
     def shards(
         self, name: str, *, columns: Sequence[str] | None = None
     ) -> Iterator[tuple[int, pa.Table]]:
-        """Yields (shard number, table) for each committed shard, in order of number.
+        """Yields (shard number, table) for each committed shard that has the table, in order.
 
         Args:
             name: a table that is kept per shard.
@@ -251,8 +252,11 @@ class RunDirectory:
         Raises:
             InputError: a file is missing, damaged, or of another version.
         """
+        there = {part_number(file) for file in (self.location / name).names()}
         for part in self.committed():
-            yield part, self.shard(name, part, columns=columns)
+            # Only where a file is absent does its shard's record have to be read.
+            if part in there or name in self._record(part).tables:
+                yield part, self.shard(name, part, columns=columns)
 
     def shard(self, name: str, part: int, *, columns: Sequence[str] | None = None) -> pa.Table:
         """The table of one committed shard.
@@ -262,6 +266,14 @@ class RunDirectory:
         """
         assert name in SHARD_TABLES
         return read_parquet(part_file(self.location, name, part), name, columns=columns)
+
+    def _record(self, part: int) -> ShardRecord:
+        try:
+            return read_record(self.location, part)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"commit record of shard {part} of {self.location.label} is damaged: {error}"
+            ) from error
 
     def tables(self, name: str, *, columns: Sequence[str] | None = None) -> pa.Table:
         """All committed lines of a table, or the one table of a whole-run name.

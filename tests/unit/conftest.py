@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from ralm_engine.schema import CANDIDATES, STREAMS, STRIDES, TIMING, WARMUP_STRIDE
 
@@ -164,3 +165,15 @@ def write_run():
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def byte_tokenizer():
+    """One token a byte, plus the special token <|endoftext|>. Copy it before changing it."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {character: number for number, character in enumerate(alphabet)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken("<|endoftext|>", special=True)])
+    return tokenizer
