@@ -166,7 +166,7 @@ def test_file_of_another_format_or_newer_version_is_refused(tmp_path):
     path = tmp_path / "p.arrow"
     with pa.ipc.new_file(str(path), pa.schema([pa.field("text", pa.string())])):
         pass
-    with pytest.raises(InputError, match="format is unnamed, expected ralm_engine.passages"):
+    with pytest.raises(InputError, match="its format is unnamed, expected"):
         PassageStore.open(path)
     store = build_passages(documents("a"), tmp_path / "q.arrow")
     with pa.ipc.open_file(str(store.path)) as reader:
