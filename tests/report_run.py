@@ -220,27 +220,57 @@ def write_passages(path: Path) -> PassageStore:
     return build_passages(documents, path)
 
 
-def manifest_of(shape: Shape, passages: PassageStore) -> dict:
+def config_of(shape: Shape) -> str:
+    return f"""
+[input]
+path = ["articles.jsonl"]
+streams = "document"
+
+[model]
+name = "synthetic-lm"
+dtype = "float32"
+
+[passages]
+path = "passages.jsonl"
+
+[retrieval]
+engine = "native"
+stride = {shape.stride}
+query_length = {shape.query_length}
+k = {shape.k}
+
+[window]
+max_length = 256
+max_passage_length = 100
+warmup = "reference"
+bos = "none"
+context_slack = 0
+
+[rank]
+lookback = {shape.lookback}
+"""
+
+
+def manifest_of(shape: Shape, streams: StreamStore, passages: PassageStore) -> dict:
+    """The entries that jobs write."""
     return {
         "engine_version": "0.1.0",
-        "config": {
-            "input": {"path": ["articles.jsonl"], "streams": "document"},
-            "model": {"name": "synthetic-lm", "dtype": "float32", "device": "cpu"},
-            "passages": {"path": "passages.jsonl"},
-            "retrieval": {"engine": "native", "stride": shape.stride, "k": shape.k,
-                          "query_length": shape.query_length, "k1": 0.9, "b": 0.4},
-            "window": {"max_length": 256, "max_passage_length": 100, "warmup": "reference",
-                       "bos": "none", "context_slack": 0},
-            "rank": {"lookback": shape.lookback, "layout": "document_first"},
-            "run": {"executor": "inline", "seed": 0},
-        },
+        "config_hash": "f6" * 32,
+        "code_revision": "0123abc",
+        "seed": 0,
+        "num_shards": shape.shards + shape.shards_missing,
         "hashes": {"model": "a1" * 32, "tokenizer": "b2" * 32, "passages": passages.content_hash,
-                   "index": "d4" * 32, "input": "e5" * 32},
-        "hardware": {"cpu": "2 cores", "memory_bytes": 8 << 30, "gpus": []},
-        "packages": {"python": "3.11.8", "torch": "2.13.0", "pyarrow": "26.0.0"},
-        "passages": str(passages.path),
+                   "index": "d4" * 32, "input": streams.content_hash},
+        "first_window": streams.token_ids(0)[: shape.warmup].tolist(),
+        "passages": {"path": str(passages.path), "num_passages": passages.num_passages},
+        "session": {
+            "packages": {"torch": "2.13.0", "pyarrow": "26.0.0"},
+            "hardware": {"processor": "A processor", "cores": 2, "memory_bytes": 8 << 30,
+                         "gpus": []},
+        },
         "plan": {"rows": 1500, "tokens_asked": 300_000, "tokens_forwarded": 150_000,
-                 "flop": 4.2e13, "seconds": 40.0, "memory_bytes": 2 << 30},
+                 "flop": 4.2e13, "seconds": 40.0, "memory_bytes": 2 << 30, "batches": 20,
+                 "sampled_strides": 75},
         **shape.manifest,
     }  # fmt: skip
 
@@ -262,12 +292,11 @@ def commit(
     shape: Shape,
 ) -> None:
     strides, candidates = lines
-    manifest = manifest_of(shape, passages)
     with RunDirectory.create_or_resume(
         out,
-        identity={"config": manifest["config"]},
-        manifest={**manifest, "num_shards": shape.shards + shape.shards_missing},
-        config_toml='[model]\nname = "synthetic-lm"\n',
+        identity={"retrieval": {"k": shape.k}},
+        manifest=manifest_of(shape, streams, passages),
+        config_toml=config_of(shape),
     ) as run:
         cuts = np.linspace(0, len(strides), shape.shards + 1).astype(int)
         keys = {(s["stream_id"], s["stride"]): at for at, s in enumerate(strides)}

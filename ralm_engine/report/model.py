@@ -55,6 +55,7 @@ class RankerFigures:
     Attributes:
         ranker: its key in the tables.
         perplexity: per denominator.
+        divisor: what each perplexity is divided by; 0 where that is unknown.
         bits_per_byte: log2 of the byte perplexity.
         against_none: token perplexity minus that of no retrieval, paired.
         against_first: token perplexity minus that of the first passage, paired.
@@ -64,20 +65,31 @@ class RankerFigures:
 
     ranker: str
     perplexity: Mapping[str, Estimate]
+    divisor: Mapping[str, int]
     bits_per_byte: Estimate
     against_none: Estimate | None = None
     against_first: Estimate | None = None
-    agreement: Estimate | None = None
+    agreement: float | None = None
     gap_closed: Estimate | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """Gain of the strides whose property (score, entropy, position) falls in one range."""
+    """Gain of the first passage in nats per token, over strides with a property in one range."""
 
-    name: str
-    gain: Estimate
-    count: int
+    low: float
+    high: float
+    gain: float
+    strides: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamFigures:
+    """Token perplexity of one stream per ranker."""
+
+    stream_id: str
+    tokens: int
+    perplexity: Mapping[str, float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,22 +98,29 @@ class RunFigures:
 
     Attributes:
         rankers: in the order of the table.
-        counts: what each denominator counts over the whole text (tokens: the scored ones).
+        counts: what each denominator counts over the whole text (token: the scored ones); None
+            until the text is scored to its end.
         oracle_at: token perplexity of the oracle at depth 1..k.
-        oracle_choice: share of strides where the oracle takes rank 0..k-1.
+        oracle_choice: strides in which the oracle takes rank 0..k-1.
+        oracle_behind: strides in which even the oracle's passage loses to no retrieval.
+        strides_with_candidates: strides with a candidate that may be chosen.
         lookback: token perplexity of zero-shot reranking per number of ranking tokens.
-        buckets: per property, the mean gain per token in each of its ranges.
+        buckets: per property of a stride, the gain in each of its ranges.
         facts: counted events (strides, strides without hits, duplicates, nonfinite values, ...).
+        streams: figures of each stream.
         shards_done, shards_total: committed and planned; total is None where nobody said.
     """
 
     rankers: Sequence[RankerFigures]
-    counts: Mapping[str, int]
+    counts: Mapping[str, int | None]
     oracle_at: Sequence[tuple[int, Estimate]]
-    oracle_choice: Sequence[float]
+    oracle_choice: Sequence[int]
+    oracle_behind: int
+    strides_with_candidates: int
     lookback: Sequence[tuple[int, Estimate]]
     buckets: Mapping[str, Sequence[Bucket]]
     facts: Mapping[str, int]
+    streams: Sequence[StreamFigures]
     shards_done: int
     shards_total: int | None
 

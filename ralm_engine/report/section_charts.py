@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ralm_engine.report import markup
+from ralm_engine.report import markup, numbers
 from ralm_engine.report.charts import (
     Axes,
     Point,
@@ -18,7 +18,13 @@ from ralm_engine.report.model import Bucket, Estimate, RunFigures, ranker_name
 
 def oracle_section(figures: RunFigures) -> str:
     """The oracle by depth, its choices, agreement with it, and the lookback sweep."""
-    charts = [_curve(figures), _choice(figures), _agreement(figures), _lookback(figures)]
+    charts = [
+        _curve(figures),
+        _choice(figures),
+        _agreement(figures),
+        _gap_closed(figures),
+        _lookback(figures),
+    ]
     shown = "".join(chart for chart in charts if chart)
     if not shown:
         return ""
@@ -83,32 +89,32 @@ def _curve(figures: RunFigures) -> str:
 
 
 def _choice(figures: RunFigures) -> str:
-    shares = figures.oracle_choice
-    if len(shares) < 2 or not sum(shares):
+    counts, total = figures.oracle_choice, figures.strides_with_candidates
+    if len(counts) < 2 or not total:
         return ""
-    points = [Point(x=r, name=f"rank {r}", value=share) for r, share in enumerate(shares)]
+    points = [Point(x=r, name=f"rank {r}", value=n / total) for r, n in enumerate(counts)]
     axes = Axes(
         label="Where the oracle's choice stands in the retrieved list",
         x_title="rank in the retrieved list",
         y_title="share of strides",
         as_percent=True,
     )
-    even = Reference(name="even shares", value=1 / len(shares))
+    even = Reference(name="even shares", value=1 / len(counts))
     return markup.figure(
         column_chart(points, axes=axes, reference=even), title="What the oracle takes",
         points=points, axes=axes,
-        caption="Share of strides, among those with candidates, where each rank is the best.",
+        caption=f"Share of the {total:,} strides with candidates in which each rank is the best. "
+        f"In {numbers.percent(figures.oracle_behind / total)} of them even the best passage is "
+        "worse than none.",
     )  # fmt: skip
 
 
 def _agreement(figures: RunFigures) -> str:
-    lines = [
-        (line.ranker, line.agreement)
-        for line in figures.rankers
+    points = [
+        Point(x=at, name=ranker_name(line.ranker), value=line.agreement)
+        for at, line in enumerate(figures.rankers)
         if line.agreement is not None and line.ranker not in ("none", "oracle")
     ]
-    made = [_point(at, ranker_name(name), share) for at, (name, share) in enumerate(lines)]
-    points = [point for point in made if point is not None]
     if not points:
         return ""
     axes = Axes(
@@ -120,8 +126,30 @@ def _agreement(figures: RunFigures) -> str:
     return markup.figure(
         dot_chart(points, axes=axes, zero=""), title="Agreement with the oracle",
         points=points, axes=axes,
-        caption="Share of strides, among those with candidates, where the ranker takes the "
-        "oracle's passage.",
+        caption=f"Share of the {figures.strides_with_candidates:,} strides with candidates "
+        "in which the ranker takes the oracle's passage.",
+    )  # fmt: skip
+
+
+def _gap_closed(figures: RunFigures) -> str:
+    made = [
+        _point(at, ranker_name(line.ranker), line.gap_closed)
+        for at, line in enumerate(figures.rankers)
+        if line.gap_closed is not None
+    ]
+    points = [point for point in made if point is not None]
+    if not points:
+        return ""
+    axes = Axes(
+        label="Share of the gap between no retrieval and the oracle that each ranker closes",
+        x_title="share of the gap (right is better)",
+        y_title="share",
+        as_percent=True,
+    )
+    return markup.figure(
+        dot_chart(points, axes=axes, zero="no retrieval"), title="Gap to the oracle closed",
+        points=points, axes=axes,
+        caption="Share of the oracle's gain in NLL that the ranker reaches, with its 95% interval.",
     )  # fmt: skip
 
 
@@ -142,16 +170,17 @@ def _lookback(figures: RunFigures) -> str:
 
 
 def _bucket_chart(name: str, buckets: Sequence[Bucket]) -> str:
-    made = [_point(at, b.name, b.gain) for at, b in enumerate(buckets)]
-    points = [point for point in made if point is not None]
-    if not points:
-        return ""
+    digits = 0 if max(abs(b.high) for b in buckets) >= 100 else 2
+    points = [
+        Point(x=at, name=f"{b.low:,.{digits}f} to {b.high:,.{digits}f}", value=b.gain)
+        for at, b in enumerate(buckets)
+    ]
     axes = Axes(
         label=f"Mean gain per token by {name}", x_title="gain per token, nat (right is better)",
         y_title="gain", digits=3,
     )  # fmt: skip
-    strides = sum(bucket.count for bucket in buckets)
+    each = sorted(b.strides for b in buckets)
     return markup.figure(
         dot_chart(points, axes=axes, zero="no gain"), title=f"By {name}", points=points, axes=axes,
-        caption=f"{strides:,} strides.",
+        caption=f"{sum(each):,} strides, {each[0]:,} to {each[-1]:,} in a range.",
     )  # fmt: skip

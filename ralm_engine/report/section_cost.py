@@ -89,6 +89,7 @@ def _table(plan: Mapping[str, Any], actual: Actual, manifest: Mapping[str, Any])
         _line("Tokens asked", plan.get("tokens_asked"), actual.tokens_asked, numbers.count),
         _line("Tokens forwarded", plan.get("tokens_forwarded"), actual.tokens_forwarded,
               numbers.count),
+        _line("Forward passes", plan.get("batches"), actual.batches, numbers.count),
         _line("Estimated work", plan.get("flop"), actual.flop, _flop),
         _line("Scoring time", plan.get("seconds"), seconds, numbers.duration),
         _line("Retrieval time", None, actual.retrieve_seconds, numbers.duration),
@@ -99,6 +100,8 @@ def _table(plan: Mapping[str, Any], actual: Actual, manifest: Mapping[str, Any])
         f"Planned before the run, and what {numbers.count(actual.workers)} "
         f"{'worker' if actual.workers == 1 else 'workers'} did. Times are summed over workers."
     )
+    if isinstance(plan.get("sampled_strides"), int):
+        caption += f" The plan laid out {numbers.count(plan['sampled_strides'])} strides."
     return markup.table(("", "planned", "actual", "actual / planned"), lines, caption=caption)
 
 
@@ -110,9 +113,9 @@ def _line(name: str, planned: Any, actual: Any, write: Any) -> tuple[str, str, s
 
 
 def _device(manifest: Mapping[str, Any]) -> str:
-    hardware = manifest.get("hardware")
-    gpus = hardware.get("gpus") if isinstance(hardware, Mapping) else None
-    return "GPU" if gpus else "CPU worker"
+    sessions = manifest.get("sessions")
+    last = sessions[-1] if isinstance(sessions, list) and sessions else {}
+    return "GPU" if last.get("hardware", {}).get("gpus") else "CPU worker"
 
 
 def _hours(seconds: Any) -> float | None:

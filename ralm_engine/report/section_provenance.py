@@ -12,38 +12,38 @@ from ralm_engine.report.model import RunFigures
 
 _FACT_NAMES = {
     "strides": "Strides with a retrieval",
+    "no_hits": "Strides without a hit",
     "candidates": "Candidates scored",
-    "strides_without_hits": "Strides without a hit",
+    "unusable": "Candidates that may not be chosen (not finite, or skipped)",
     "duplicates": "Candidates with the text of an earlier one of their stride",
-    "nonfinite_strides": "Strides with a NaN or an infinity",
-    "nonfinite_candidates": "Candidates with a NaN or an infinity",
-    "nonfinite_tokens": "Tokens left out of the sums",
+    "nonfinite_baseline": "NaN or infinite NLLs without retrieval",
+    "nonfinite_candidates": "NaN or infinite NLLs given a candidate",
+    "empty_streams": "Streams without a token to score",
 }
 _SHOWN_IDS = 64
 # Shown in a section of their own, or too long to read.
-_ELSEWHERE = frozenset({"config", "hashes", "hardware", "packages", "plan", "shards", "identity"})
+_ELSEWHERE = frozenset({"hashes", "plan", "shards", "identity", "sessions", "first_window"})
 
 
 def provenance_section(
-    manifest: Mapping[str, Any], figures: RunFigures, *, config_toml: str, first_ids: list[int]
+    manifest: Mapping[str, Any], figures: RunFigures, *, config_toml: str
 ) -> str:
     """Counted events, hashes, versions, hardware, token ids of the first window, configuration."""
     counted = [
-        (name, numbers.count(figures.facts[key]))
-        for key, name in _FACT_NAMES.items()
-        if key in figures.facts
+        (_FACT_NAMES.get(key, f"Strides with {key}"), numbers.count(value))
+        for key, value in figures.facts.items()
     ]
     done, total = figures.shards_done, figures.shards_total
     counted.append(("Shards", f"{done:,} of {total:,}" if total is not None else f"{done:,}"))
     parts = [markup.facts(counted, kind="kv")]
-    for key, name in (("hashes", "Hashes (SHA-256)"), ("hardware", "Hardware"),
-                      ("packages", "Package versions")):  # fmt: skip
+    for key, name in (("hashes", "Hashes (SHA-256)"), ("sessions", "Hardware and versions")):
         pairs = list(_leaves(manifest.get(key), ""))
         if pairs:
             parts.append(markup.details(name, markup.facts(pairs, kind="kv"), printed=True))
     parts.append(markup.details("Run", markup.facts(_rest(manifest), kind="kv"), printed=True))
-    if first_ids:
-        parts.append(markup.details("Token ids of the first window", _ids(first_ids)))
+    window = manifest.get("first_window")
+    if isinstance(window, list) and window:
+        parts.append(markup.details("Token ids of the first window", _ids(window)))
     if config_toml:
         body = f"<pre>{html_text(config_toml)}</pre>"
         parts.append(markup.details("Configuration (config.toml)", body, printed=True))
@@ -77,5 +77,5 @@ def _leaves(value: Any, name: str) -> Iterator[tuple[str, str]]:
     elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
         for at, inner in enumerate(value):
             yield from _leaves(inner, f"{name}[{at}]")
-    elif value is not None:
+    elif value is not None and not name.endswith(".token"):  # the lock's, of no use to a reader
         yield name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ralm_engine.report import markup, numbers
 from ralm_engine.report.charts import Axes, Point, dot_chart
 from ralm_engine.report.embed import html_text
@@ -14,6 +16,8 @@ from ralm_engine.report.model import (
     ranker_name,
 )
 
+# A table of more lines is for summary.json, not for reading.
+_SHOWN_STREAMS = 50
 _COUNTED = {"token": "scored tokens", "word": "words", "space": "spaces", "byte": "bytes"}
 
 
@@ -27,7 +31,12 @@ def table_section(figures: RunFigures, *, stride: object) -> str:
         "target is bold and starred; the oracle is a bound."
     )
     return markup.section(
-        "perplexity", "Perplexity", markup.note(text), _table(figures), _differences(figures)
+        "perplexity",
+        "Perplexity",
+        markup.note(text),
+        _table(figures),
+        _differences(figures),
+        _streams(figures),
     )
 
 
@@ -41,7 +50,9 @@ def _table(figures: RunFigures) -> str:
             ("against first", "token perplexity"),
         )
     )
-    rows = "".join(_row(line, best=_best(figures)) for line in figures.rankers)
+    rows = "".join(
+        _row(line, best=_best(figures), counts=figures.counts) for line in figures.rankers
+    )
     return (
         '<div class="scroll" tabindex="0" role="region" aria-label="Perplexity table"><table>'
         f'<thead><tr><th scope="col">Ranker</th>{head}{rest}</tr></thead>'
@@ -54,7 +65,7 @@ def _head(figures: RunFigures, name: str) -> str:
 
 
 def _over(figures: RunFigures, name: str) -> str:
-    return f"\N{DIVISION SIGN} {numbers.count(figures.counts.get(name + 's'))} {_COUNTED[name]}"
+    return f"\N{DIVISION SIGN} {numbers.count(figures.counts[name])} {_COUNTED[name]}"
 
 
 def _best(figures: RunFigures) -> str | None:
@@ -67,9 +78,18 @@ def _best(figures: RunFigures) -> str | None:
     return min(known)[1] if known else None
 
 
-def _row(line: RankerFigures, *, best: str | None) -> str:
+def _own_divisor(line: RankerFigures, name: str, counts: Mapping[str, int | None]) -> int | None:
+    """What this figure is divided by where that is not what the column's head says."""
+    own = line.divisor[name]
+    return own if own and own != counts[name] else None
+
+
+def _row(line: RankerFigures, *, best: str | None, counts: Mapping[str, int | None]) -> str:
     chosen = line.ranker == best
-    cells = "".join(_cell(line.perplexity[name], best=chosen) for name in DENOMINATORS)
+    cells = "".join(
+        _cell(line.perplexity[name], best=chosen, divisor=_own_divisor(line, name, counts))
+        for name in DENOMINATORS
+    )
     cells += _cell(line.bits_per_byte, digits=3, best=chosen)
     cells += _cell(line.against_none, sign=True) + _cell(line.against_first, sign=True)
     kind = ' class="bound"' if line.ranker == "oracle" else ""
@@ -79,7 +99,12 @@ def _row(line: RankerFigures, *, best: str | None) -> str:
 
 
 def _cell(
-    estimate: Estimate | None, *, digits: int = 2, sign: bool = False, best: bool = False
+    estimate: Estimate | None,
+    *,
+    digits: int = 2,
+    sign: bool = False,
+    best: bool = False,
+    divisor: int | None = None,
 ) -> str:
     if estimate is None:
         return '<td class="num"><span aria-label="not applicable">\N{EN DASH}</span></td>'
@@ -87,6 +112,8 @@ def _cell(
     value = write(estimate.value, digits)
     shown = f'<span class="best">{value}</span>' if best else value
     bounds = numbers.interval(estimate.low, estimate.high, digits, sign=sign)
+    if divisor is not None:
+        bounds += f" \N{DIVISION SIGN} {numbers.count(divisor)}"
     return f'<td class="num">{shown}<span class="range">{bounds}</span></td>'
 
 
@@ -118,3 +145,25 @@ def _differences(figures: RunFigures) -> str:
         axes=axes,
     )
     return f'<div class="charts">{chart}</div>'
+
+
+def _streams(figures: RunFigures) -> str:
+    """Token perplexity of the longest streams; nothing where there is only one."""
+    if len(figures.streams) < 2:
+        return ""
+    rankers = [line.ranker for line in figures.rankers]
+    longest = sorted(figures.streams, key=lambda stream: -stream.tokens)[:_SHOWN_STREAMS]
+    rows = [
+        [
+            stream.stream_id,
+            numbers.count(stream.tokens),
+            *(numbers.fixed(stream.perplexity.get(name)) for name in rankers),
+        ]
+        for stream in longest
+    ]
+    head = ["Stream", "scored tokens", *map(ranker_name, rankers)]
+    shown = len(longest)
+    title = f"Token perplexity of each of the {shown:,} streams"
+    if shown < len(figures.streams):
+        title = f"Token perplexity of the {shown:,} longest streams"
+    return markup.details(title, markup.table(head, rows))

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ralm_engine.ralm.folds import ShardFold
+from ralm_engine.ralm.folds import BASELINE, ShardFold
 from ralm_engine.report.selection import Float64Array, Int64Array
-from ralm_engine.schema import RANKER_PREFIX, WARMUP_STRIDE
+from ralm_engine.schema import WARMUP_STRIDE
 from ralm_engine.store.rundir import RunDirectory
 
 
@@ -52,14 +52,19 @@ def survey_run(run: RunDirectory) -> Survey:
         InputError: a table is missing or damaged.
         RunError: the tables of a shard contradict each other.
     """
-    rankers = _rankers(run)
-    found = [_survey_shard(run, part, rankers) for part in run.committed()]
+    found = [_survey_shard(run, part) for part in run.committed()]
+    named = dict.fromkeys(name for one in found for name in one.chosen)
+    rankers = sorted(named, key=_place)
     return Survey(
         part=_joined([one.part for one in found]),
         row=_joined([one.row for one in found]),
-        chosen={name: _joined([one.chosen[name] for one in found]) for name in rankers},
+        # A shard without a ranker's column was not asked for it: the baseline stands, gaining 0.
+        chosen={
+            name: _joined([one.chosen.get(name, one.part * 0 + BASELINE) for one in found])
+            for name in rankers
+        },
         gains={
-            name: np.concatenate([np.empty(0), *(one.gains[name] for one in found)])
+            name: np.concatenate([one.gains.get(name, one.part * 0.0) for one in found])
             for name in rankers
         },
         most_candidates=max((one.most_candidates for one in found), default=0),
@@ -67,24 +72,18 @@ def survey_run(run: RunDirectory) -> Survey:
     )
 
 
-def _rankers(run: RunDirectory) -> list[str]:
-    """What can be shown: `oracle` last, `logprob` where NLLs to rank by were stored."""
-    extra: list[str] = []
-    ranked = False
-    for _, table in run.shards("candidates"):
-        if table.num_rows:
-            extra = [name for name in table.column_names if name.startswith(RANKER_PREFIX)]
-            ranked = table["rank_nll"].null_count < table.num_rows
-            break
-    return ["first", *(["logprob"] if ranked else []), *extra, "oracle"]
+def _place(ranker: str) -> int:
+    """`first` and `logprob` first, `oracle` last."""
+    return {"first": 0, "logprob": 1, "oracle": 3}.get(ranker, 2)
 
 
-def _survey_shard(run: RunDirectory, part: int, rankers: list[str]) -> Survey:
+def _survey_shard(run: RunDirectory, part: int) -> Survey:
     fold = ShardFold.of(run.shard("strides", part), run.shard("candidates", part))
     strides = fold.strides
+    ranked = ["logprob"] if fold.candidates.has_rank_nll_C.any() else []
+    chosen = fold.choose(["first", *ranked, *sorted(fold.candidates.rankers), "oracle"], seed=0)
     row = np.flatnonzero((strides.stride_S != WARMUP_STRIDE) & (strides.length_S > 0))
     base = np.where(strides.baseline_bad_S > 0, np.nan, strides.baseline_nll_S.astype(np.float64))
-    chosen = fold.choose(rankers, seed=0)
     nlls = {name: fold.nll(choice)[0].astype(np.float64) for name, choice in chosen.items()}
     return Survey(
         part=np.full(row.size, part, dtype=np.int64),

@@ -40,7 +40,8 @@ def reports(tmp_path_factory) -> dict[str, Path]:
     small = report_run.build(folder / "small")
     large = report_run.build(folder / "large", report_run.Shape(copies=9))
     lost = report_run.build(
-        folder / "lost", report_run.Shape(manifest={"passages": str(folder / "gone.arrow")})
+        folder / "lost",
+        report_run.Shape(manifest={"passages": {"path": str(folder / "gone.arrow")}}),
     )
     return {
         "small": render_report(small),

@@ -44,7 +44,7 @@ def data_of(run: RunDirectory, *, limit: int = 10_000, text_budget: int = 1_000_
     selection = select_strides(survey.gains, total=survey.total, limit=limit)
     sources = {
         "streams": StreamTexts(run.location.local / "streams.arrow"),
-        "passages": PassageStore.open(Path(run.manifest["passages"])),
+        "passages": PassageStore.open(Path(run.manifest["passages"]["path"])),
         "missing": "gone",
         "query_length": 32,
         "text_budget": text_budget,

@@ -90,10 +90,9 @@
   });
 
   /* ---- explorer ------------------------------------------------------------------------- */
-  const dataNode = byId("explorer-data");
-  if (!dataNode) return;
-  const data = JSON.parse(dataNode.textContent);
+  const data = JSON.parse(byId("explorer-data").textContent);
   const strides = data.strides;
+  if (!strides) return;
   const BIN_EDGES = data.bins;
   const FLOW_PAGE = 192;
   const LIST_PAGE = 24;
