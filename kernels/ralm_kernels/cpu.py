@@ -13,9 +13,7 @@ import torch
 from torch.nn import functional
 
 from ralm_kernels.merge import merge_into
-from ralm_kernels.plan import SegmentPlan, check_packed
-
-Span = tuple[int, int]
+from ralm_kernels.plan import SegmentPlan, Span, check_packed, filled_segments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +45,7 @@ class CpuPlan:
 
 def prepare(plan: SegmentPlan) -> CpuPlan:
     """Lists the fused calls of a batch; linear in segments and ranges, reused by all layers."""
-    cu_tokens, cu_ranges = plan.cu_tokens_S1.tolist(), plan.cu_ranges_S1.tolist()
-    ranges = list(zip(plan.range_begin_R.tolist(), plan.range_end_R.tolist(), strict=True))
-    filled = [
-        (cu_tokens[s], cu_tokens[s + 1], _joined(ranges[cu_ranges[s] : cu_ranges[s + 1]]))
-        for s in range(plan.num_segments)
-        if cu_tokens[s + 1] > cu_tokens[s]
-    ]
+    filled = filled_segments(plan)
     causal = []
     for length, same in groupby(filled, key=lambda item: item[1] - item[0]):
         run = list(same)
@@ -99,17 +91,6 @@ def segment_attention(
     for seen in plan.visible:
         _attend_visible(out, lse, (q, k, v), call=seen, scale=scale)
     return out[..., :value_size], lse
-
-
-def _joined(spans: list[Span]) -> tuple[Span, ...]:
-    """Sorts spans, drops empty ones and joins those that touch."""
-    joined: list[Span] = []
-    for begin, end in sorted(span for span in spans if span[1] > span[0]):
-        if joined and joined[-1][1] == begin:
-            joined[-1] = (joined[-1][0], end)
-        else:
-            joined.append((begin, end))
-    return tuple(joined)
 
 
 def _padded(x_THD: torch.Tensor, size: int) -> torch.Tensor:

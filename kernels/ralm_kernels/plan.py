@@ -12,6 +12,8 @@ from itertools import accumulate
 
 import torch
 
+Span = tuple[int, int]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SegmentPlan:
@@ -126,6 +128,28 @@ def check_packed(
         dtypes = f"q {q_THD.dtype}, k {k_THD.dtype}, v {v_THD.dtype}"
         msg = f"segment attention: q, k and v must share one dtype, got {dtypes}"
         raise ValueError(msg)
+
+
+def joined(spans: list[Span]) -> tuple[Span, ...]:
+    """Sorts disjoint spans, drops empty ones and joins those that touch."""
+    out: list[Span] = []
+    for begin, end in sorted(span for span in spans if span[1] > span[0]):
+        if out and out[-1][1] == begin:
+            out[-1] = (out[-1][0], end)
+        else:
+            out.append((begin, end))
+    return tuple(out)
+
+
+def filled_segments(plan: SegmentPlan) -> list[tuple[int, int, tuple[Span, ...]]]:
+    """The segments that have tokens, each as (begin, end, the token spans it sees, joined)."""
+    cu_tokens, cu_ranges = plan.cu_tokens_S1.tolist(), plan.cu_ranges_S1.tolist()
+    ranges = list(zip(plan.range_begin_R.tolist(), plan.range_end_R.tolist(), strict=True))
+    return [
+        (cu_tokens[s], cu_tokens[s + 1], joined(ranges[cu_ranges[s] : cu_ranges[s + 1]]))
+        for s in range(plan.num_segments)
+        if cu_tokens[s + 1] > cu_tokens[s]
+    ]
 
 
 def _int64(values: Sequence[int]) -> torch.Tensor:
