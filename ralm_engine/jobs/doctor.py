@@ -122,7 +122,7 @@ _PACKAGES = (
         module="pyserini",
         distribution="pyserini",
         purpose="Lucene retrieval (engine = lucene)",
-        advice="pip install 'ralm-engine[lucene]'",
+        advice="make lucene",
         only_find=True,  # importing it starts a JVM
     ),
     _Package(
