@@ -91,12 +91,14 @@ def analyze_run(
     }
 
 
-def write_summary(run: RunDirectory, summary: Summary) -> None:
+def write_summary(path: str | Path | RunDirectory, summary: Summary) -> None:
     """Writes summary.parquet and summary.json into the run directory, each at once.
 
     Raises:
+        InputError: no run there.
         RunError: the filesystem refused.
     """
+    run = path if isinstance(path, RunDirectory) else RunDirectory.open(path)
     run.write_table("summary", summary_table(summary))
     run.write_text("summary.json", json.dumps(summary, indent=1, allow_nan=False) + "\n")
 

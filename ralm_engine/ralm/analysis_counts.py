@@ -71,7 +71,7 @@ class TextCounts:
         return cls(
             scored_N=scored_N,
             # The first token is scored only where a BOS token stands before it.
-            whole_N=(scored_N >= tokens[row_N] - 1) & (scored_N > 0),
+            whole_N=scored_N >= tokens[row_N] - 1,
             counts_N={key: value[row_N] for key, value in values.items()},
             num_streams=table.num_rows,
             num_empty=int(np.count_nonzero(tokens <= 1)),

@@ -107,6 +107,8 @@ class RunLock:
             if descriptor is not None:
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, owner.to_json(), 0)
+                # Workers on other nodes of a network disk read the owner before they commit.
+                os.fsync(descriptor)
                 return cls(location, owner, descriptor)
         _claim_by_content(location, owner, directory.label)
         return cls(location, owner)

@@ -285,7 +285,7 @@ def test_the_tables_and_the_json_say_the_same(tmp_path, synthetic, write_run):
     """Fails if summary.parquet and summary.json differ, or either cannot be read back."""
     path = write_run(tmp_path / "run", synthetic(rankers=("x",)))
     summary = analyze_run(path)
-    write_summary(RunDirectory.open(path), summary)
+    write_summary(path, summary)
     assert json.loads((path / "summary.json").read_text()) == summary
     table = RunDirectory.open(path).tables("summary")
     assert table.schema.equals(SUMMARY)
