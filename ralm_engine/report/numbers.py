@@ -14,7 +14,8 @@ def fixed(value: float | None, digits: int = 2) -> str:
     """`value` with a fixed number of decimals; missing and non-finite values are `n/a`."""
     if value is None or not math.isfinite(value):
         return MISSING
-    return f"{value:,.{digits}f}".replace("-", MINUS)
+    text = f"{value:,.{digits}f}"
+    return text.replace("-", MINUS if text.strip("-0.") else "")
 
 
 def signed(value: float | None, digits: int = 2) -> str:

@@ -34,7 +34,7 @@ DEFAULT_STRIDES = 2000
 # Together with 0.3 MB of page they keep the file below 8 MB, which browsers parse in under a second
 # and mail programs accept.
 _STRIDE_BYTES = 2_800_000
-_TEXT_BYTES = 4_000_000
+_TEXT_BYTES = 3_500_000
 
 _NAVIGATION = (
     ("perplexity", "Perplexity"),

@@ -15,6 +15,9 @@ from ralm_engine.report.charts import (
 )
 from ralm_engine.report.model import Bucket, Estimate, RunFigures, ranker_name
 
+# Below this a range shows the luck of a few strides.
+_LEAST_STRIDES = 5
+
 
 def oracle_section(figures: RunFigures) -> str:
     """The oracle by depth, its choices, agreement with it, and the lookback sweep."""
@@ -39,7 +42,11 @@ def oracle_section(figures: RunFigures) -> str:
 
 def bucket_section(figures: RunFigures) -> str:
     """Where the first passage helps: gain by score, entropy and position."""
-    charts = [_bucket_chart(name, buckets) for name, buckets in figures.buckets.items() if buckets]
+    charts = [
+        _bucket_chart(name, buckets)
+        for name, buckets in figures.buckets.items()
+        if buckets and min(bucket.strides for bucket in buckets) >= _LEAST_STRIDES
+    ]
     if not charts:
         return ""
     text = (
@@ -169,12 +176,14 @@ def _lookback(figures: RunFigures) -> str:
     )  # fmt: skip
 
 
+def _range(bucket: Bucket, digits: int) -> str:
+    low, high = (numbers.fixed(end, digits) for end in (bucket.low, bucket.high))
+    return low if low == high else f"{low} to {high}"
+
+
 def _bucket_chart(name: str, buckets: Sequence[Bucket]) -> str:
     digits = 0 if max(abs(b.high) for b in buckets) >= 100 else 2
-    points = [
-        Point(x=at, name=f"{b.low:,.{digits}f} to {b.high:,.{digits}f}", value=b.gain)
-        for at, b in enumerate(buckets)
-    ]
+    points = [Point(x=at, name=_range(b, digits), value=b.gain) for at, b in enumerate(buckets)]
     axes = Axes(
         label=f"Mean gain per token by {name}", x_title="gain per token, nat (right is better)",
         y_title="gain", digits=3,

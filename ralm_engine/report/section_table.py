@@ -65,7 +65,10 @@ def _head(figures: RunFigures, name: str) -> str:
 
 
 def _over(figures: RunFigures, name: str) -> str:
-    return f"\N{DIVISION SIGN} {numbers.count(figures.counts[name])} {_COUNTED[name]}"
+    count = figures.counts[name]
+    if count is None:
+        return "known when all text is scored"
+    return f"\N{DIVISION SIGN} {numbers.count(count)} {_COUNTED[name]}"
 
 
 def _best(figures: RunFigures) -> str | None:
@@ -110,7 +113,7 @@ def _cell(
         return '<td class="num"><span aria-label="not applicable">\N{EN DASH}</span></td>'
     write = numbers.signed if sign else numbers.fixed
     value = write(estimate.value, digits)
-    shown = f'<span class="best">{value}</span>' if best else value
+    shown = f'<span class="best">{value}</span>' if best and estimate.value is not None else value
     bounds = numbers.interval(estimate.low, estimate.high, digits, sign=sign)
     if divisor is not None:
         bounds += f" \N{DIVISION SIGN} {numbers.count(divisor)}"

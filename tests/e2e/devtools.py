@@ -134,6 +134,8 @@ class Page:
         path.write_bytes(base64.b64decode(image["data"]))
 
     def pdf(self) -> bytes:
+        """The page on paper, in the colours of the paper's own style."""
+        self.call("Emulation.setEmulatedMedia", media="print")
         return base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"])
 
     def _attach(self) -> None:

@@ -102,7 +102,7 @@ def test_a_click_shows_query_figures_and_the_passages_that_caused_them(page):
     page.click("#strides .stride .tok", 9)
     panel = text_of(page, "#detail")
     assert "stride 2, tokens 32" in panel
-    assert "Query (last 32 tokens)" in panel
+    assert "Query (at most 32 tokens)" in panel
     assert count_of(page, "#detail .candidate") == 8
     for word in ("score", "rank NLL", "target NLL", "gain", "baseline"):
         assert word in panel

@@ -17,10 +17,13 @@ from ralm_engine.report import numbers, svg
     [
         (numbers.fixed(25.342), "25.34"),
         (numbers.fixed(-0.5), "\u22120.50"),
+        (numbers.fixed(-0.004), "0.00"),
+        (numbers.fixed(-10.0, 0), "\u221210"),
         (numbers.fixed(None), "n/a"),
         (numbers.fixed(math.nan), "n/a"),
         (numbers.fixed(math.inf), "n/a"),
         (numbers.signed(0.004), "0.00"),
+        (numbers.signed(-0.004), "0.00"),
         (numbers.signed(1234.5), "+1,234.50"),
         (numbers.signed(-1.0), "\u22121.00"),
         (numbers.count(1234567), "1,234,567"),

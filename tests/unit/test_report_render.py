@@ -165,6 +165,15 @@ def test_an_unfinished_run_is_reported_and_called_unfinished(tmp_path):
     assert "This run is not finished: 3 of 5 shards are scored." in page
 
 
+def test_word_perplexities_wait_for_the_whole_text(tmp_path):
+    """Fails when a part of the text is divided by the words of all of it."""
+    run = report_run.build(tmp_path / "r", report_run.Shape(shards=4))
+    (run / "commits" / "part-00003.json").unlink()
+    page = render_report(run).read_text("utf-8")
+    assert page.count("known when all text is scored") == 4
+    assert 'class="best">n/a' not in page
+
+
 def test_a_run_without_strides_or_text_still_gives_a_page(tmp_path):
     """Fails when a run with nothing scored crashes the report."""
     with RunDirectory.create_or_resume(

@@ -384,7 +384,7 @@
       make("div", "detail-head", heading, close),
       make("p", "where", data.streams[stride.stream]),
       make("p", "what", what),
-      make("h4", "", `Query (last ${group(data.query_length)} tokens)`),
+      make("h4", "", `Query (at most ${group(data.query_length)} tokens)`),
       make("p", "query", stride.query || "(empty)"),
       make("h4", "", "Target"),
       tokenTable(stride, rank),
