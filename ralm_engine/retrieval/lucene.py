@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -106,17 +107,20 @@ class LuceneHeader:
                 )
 
 
+_Hits: TypeAlias = tuple[list[int], list[float], int]
+
+
 class LuceneIndex:
-    """A Lucene index with its JVM in a process of its own, started at the first search.
+    """A Lucene index with its JVMs in processes of their own, started at the first search.
 
     Threads may share it: requests queue. Forked children get a JVM of their own. A JVM that dies
     is replaced and its request repeated once.
     """
 
-    def __init__(self, path: Path, header: LuceneHeader, process: LuceneProcess) -> None:
+    def __init__(self, path: Path, header: LuceneHeader, processes: list[LuceneProcess]) -> None:
         self.path = path
         self.header = header
-        self._process = process
+        self._processes = processes
 
     @classmethod
     def build(
@@ -183,8 +187,9 @@ class LuceneIndex:
             path: the index directory.
             k1: BM25's saturation of repeated terms.
             b: BM25's normalisation by length.
-            num_threads: threads that search the queries of one call.
-            heap_mb: limit of the JVM's heap, MB.
+            num_threads: queries searched at a time, each by a JVM of its own: pyjnius crashed when
+                two threads of one process called into a JVM.
+            heap_mb: limit of each JVM's heap, MB.
 
         Raises:
             InputError: no Lucene index, a damaged one, or one of another version.
@@ -192,13 +197,7 @@ class LuceneIndex:
         """
         header = LuceneHeader.read(path)
         find_anserini()
-        request = {
-            "op": "open",
-            "path": str(path / _FILES),
-            "k1": k1,
-            "b": b,
-            "threads": num_threads,
-        }
+        request = {"op": "open", "path": str(path / _FILES), "k1": k1, "b": b}
 
         def prepare(process: LuceneProcess) -> None:
             opened = process.ask(request)
@@ -209,7 +208,8 @@ class LuceneIndex:
                     hint="build the index again",
                 )
 
-        return cls(path, header, LuceneProcess(heap_mb=heap_mb, prepare=prepare))
+        processes = [LuceneProcess(heap_mb=heap_mb, prepare=prepare) for _ in range(num_threads)]
+        return cls(path, header, processes)
 
     @property
     def num_passages(self) -> int:
@@ -217,9 +217,9 @@ class LuceneIndex:
         return self.header.num_passages
 
     @property
-    def worker_pid(self) -> int | None:
-        """Process id of the JVM, None while there is none."""
-        return self._process.pid
+    def worker_pids(self) -> list[int]:
+        """Process ids of the JVMs that were started."""
+        return [process.pid for process in self._processes if process.pid is not None]
 
     def search(
         self, queries: Sequence[str], k: int, *, exclude: PassageMask | None = None
@@ -239,14 +239,12 @@ class LuceneIndex:
         open_queries = list(range(len(queries)))
         wanted = min(k + (len(excluded) > 0) * k, self.num_passages)
         while open_queries and wanted:
-            reply = self._process.ask_again(
-                {"op": "search", "queries": [queries[q] for q in open_queries], "k": wanted}
-            )
+            hits = self._hits([queries[q] for q in open_queries], wanted)
             unfinished = []
-            for place, q in enumerate(open_queries):
-                candidates.status_Q[q] = reply["status"][place]
-                rows = np.array(reply["rows"][place], dtype=np.int64)
-                scores = np.array(reply["scores"][place], dtype=np.float32)
+            for q, (found, found_scores, status) in zip(open_queries, hits, strict=True):
+                candidates.status_Q[q] = status
+                rows = np.array(found, dtype=np.int64)
+                scores = np.array(found_scores, dtype=np.float32)
                 kept = ~np.isin(rows, excluded)
                 if kept.sum() < k and len(rows) == wanted < self.num_passages:
                     unfinished.append(q)
@@ -257,8 +255,25 @@ class LuceneIndex:
         return candidates
 
     def close(self) -> None:
-        """Ends the JVM; a later search starts another."""
-        self._process.close()
+        """Ends the JVMs; a later search starts others."""
+        for process in self._processes:
+            process.close()
+
+    def _hits(self, queries: list[str], k: int) -> Iterator[_Hits]:
+        """Hits of each query, the queries shared out among the JVMs in runs of neighbours."""
+        size = -(-len(queries) // len(self._processes))
+        parts = [queries[begin : begin + size] for begin in range(0, len(queries), size)]
+
+        def ask(process: LuceneProcess, part: list[str]) -> dict[str, Any]:
+            return process.ask_again({"op": "search", "queries": part, "k": k})
+
+        if len(parts) == 1:
+            replies = [ask(self._processes[0], parts[0])]
+        else:
+            with ThreadPoolExecutor(len(parts)) as threads:
+                replies = list(threads.map(ask, self._processes, parts))
+        for reply in replies:
+            yield from zip(reply["rows"], reply["scores"], reply["status"], strict=True)
 
     def _check(self, queries: Sequence[str], k: int, exclude: PassageMask | None) -> None:
         if k < 1:

@@ -18,8 +18,8 @@ from ralm_engine.retrieval.java import find_anserini, find_java_home
 
 _WORKER = Path(__file__).with_name("lucene_worker.py")
 _SHOWN_LINES = 5
-# Java logs this often at start; it says nothing about a crash.
-_NOISE = ("WARNING: ", "INFO", "Dec ", "lookupProvider")
+# Java logs at start and frames of tracebacks say nothing about a crash.
+_NOISE = ("WARNING: ", "INFO", "lookupProvider", 'File "', "Traceback ")
 
 
 class WorkerCrashError(RunError):

@@ -14,7 +14,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO
 
 FIELD = "contents"
@@ -57,11 +56,12 @@ class Lucene:
 
     def __init__(self, jar: str, heap_mb: int) -> None:
         # The jar and the options must be set before the JVM starts, and pyserini be imported
-        # after: at import it asks for a module that a trimmed JVM lacks. -Xrs leaves signals alone.
+        # after: at import it asks for a module that a trimmed JVM lacks. -Xrs leaves signals alone,
+        # and a crash must not leave its report in the user's directory.
         import jnius_config
 
         jnius_config.add_classpath(jar)
-        jnius_config.add_options(f"-Xmx{heap_mb}m", "-Xrs")
+        jnius_config.add_options(f"-Xmx{heap_mb}m", "-Xrs", "-XX:ErrorFile=/dev/null")
         import jnius
 
         self.java_version = str(jnius.autoclass("java.lang.System").getProperty("java.version"))
@@ -69,11 +69,9 @@ class Lucene:
         from pyserini.pyclass import JString, autoclass, cast
 
         self._class, self._cast, self._string = autoclass, cast, JString
-        self._detach = jnius.detach
         self._writer: Any = None
         self._simple: Any = None
         self._searcher: Any = None
-        self._threads: ThreadPoolExecutor | None = None
 
     def create(self, path: str, buffer_mb: int) -> dict[str, Any]:
         """Starts an index."""
@@ -104,13 +102,12 @@ class Lucene:
         self._writer = None
         return {}
 
-    def open(self, path: str, k1: float, b: float, threads: int) -> dict[str, Any]:
+    def open(self, path: str, k1: float, b: float) -> dict[str, Any]:
         """Opens an index for searching; replies with its size and whether rows are numbers."""
         self._simple = self._class("io.anserini.search.SimpleSearcher")(path)
         self._searcher = self._class("org.apache.lucene.search.IndexSearcher")(self._simple.reader)
         similarity = self._class("org.apache.lucene.search.similarities.BM25Similarity")
         self._searcher.setSimilarity(similarity(k1, b))
-        self._threads = ThreadPoolExecutor(threads) if threads > 1 else None
         size = int(self._simple.get_total_num_docs())
         stored = self._searcher.storedFields()
         checked = {0, size // 3, size // 2, size - 1} if size else set()
@@ -119,18 +116,9 @@ class Lucene:
 
     def search(self, queries: list[str], k: int) -> dict[str, Any]:
         """Hits of every query: rows, raw float scores, status."""
-        if self._threads is None:
-            found = [self._search_one(query, k) for query in queries]
-        else:
-            found = list(self._threads.map(self._search_attached, queries, [k] * len(queries)))
+        found = [self._search_one(query, k) for query in queries]
         rows, scores, status = zip(*found, strict=True) if found else ((), (), ())
         return {"rows": rows, "scores": scores, "status": status}
-
-    def _search_attached(self, query: str, k: int) -> tuple[list[int], list[float], int]:
-        try:
-            return self._search_one(query, k)
-        finally:
-            self._detach()
 
     def _search_one(self, query: str, k: int) -> tuple[list[int], list[float], int]:
         parsed, status = self._parse(query)

@@ -79,7 +79,8 @@ def bm25(texts, terms, *, k1, b):
     for term in terms:
         tf = np.array([text.count(term) for text in texts], dtype=np.float64)
         df = int((tf > 0).sum())
-        scores += np.log(1 + (num_docs - df + 0.5) / (df + 0.5)) * tf / (tf + lengths_norm)
+        idf = np.log(1 + (num_docs - df + 0.5) / (df + 0.5))
+        scores[tf > 0] += idf * (tf / np.maximum(tf + lengths_norm, 1e-9))[tf > 0]
     return scores
 
 
@@ -170,10 +171,10 @@ def test_bad_arguments_are_named(index):
 def test_threads_do_not_change_results(built):
     """Fails if results of parallel searches end at the wrong query."""
     queries = [f"number{i} dog" for i in range(40)] * 3
-    one, four = (LuceneIndex.open(built, num_threads=threads) for threads in (1, 4))
-    first, second = one.search(queries, 5), four.search(queries, 5)
+    one, two = (LuceneIndex.open(built, num_threads=threads) for threads in (1, 2))
+    first, second = one.search(queries, 5), two.search(queries, 5)
     one.close()
-    four.close()
+    two.close()
     np.testing.assert_array_equal(first.passage_QK, second.passage_QK)
     np.testing.assert_array_equal(first.score_QK, second.score_QK)
 
@@ -181,10 +182,10 @@ def test_threads_do_not_change_results(built):
 def test_killed_worker_is_replaced_once(index):
     """Fails if a lost JVM loses the search, or the new one lacks the index."""
     before = index.search(["dog cat"], 4)
-    pid = index.worker_pid
+    (pid,) = index.worker_pids
     os.kill(pid, signal.SIGKILL)
     after = index.search(["dog cat"], 4)
-    assert index.worker_pid != pid
+    assert index.worker_pids != [pid]
     np.testing.assert_array_equal(before.passage_QK, after.passage_QK)
 
 
@@ -207,15 +208,17 @@ def test_index_with_damaged_content_is_refused(built, tmp_path):
         LuceneIndex.open(real).search(["x"], 1)
 
 
+# Python 3.12 warns of any fork in a process with threads, which is what is tested here.
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_forked_child_gets_its_own_worker(index):
     """Fails if a child process talks over its parent's pipes."""
     expected = hits(index.search(["dog"], 3))
-    pid = index.worker_pid
+    (pid,) = index.worker_pids
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         found = hits(index.search(["dog"], 3))
-        os.write(writer, json.dumps([found, index.worker_pid]).encode())
+        os.write(writer, json.dumps([found, index.worker_pids]).encode())
         index.close()
         os._exit(0)
     os.waitpid(child, 0)
@@ -223,9 +226,9 @@ def test_forked_child_gets_its_own_worker(index):
     rows, other = json.loads(os.read(reader, 1000))
     os.close(reader)
     assert rows == expected
-    assert other != pid
+    assert other != [pid]
     assert hits(index.search(["dog"], 3)) == expected
-    assert index.worker_pid == pid
+    assert index.worker_pids == [pid]
 
 
 def test_worker_dies_with_its_parent(built):
@@ -235,7 +238,7 @@ def test_worker_dies_with_its_parent(built):
         "from ralm_engine.retrieval.lucene import LuceneIndex\n"
         "index = LuceneIndex.open(pathlib.Path(sys.argv[1]))\n"
         "index.search(['dog'], 1)\n"
-        "print(index.worker_pid, flush=True)\n"
+        "print(index.worker_pids[0], flush=True)\n"
         "time.sleep(600)\n"
     )
     command = [sys.executable, "-c", code, str(built)]
