@@ -9,7 +9,7 @@ from html import escape
 from importlib import resources
 from string import Template
 
-_UNSAFE = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"}
+_UNSAFE = "<>&\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"
 
 
 def asset(name: str) -> str:
@@ -24,7 +24,10 @@ def script_json(value: object) -> str:
         ValueError: `value` holds a NaN or an infinity, which JSON has no word for.
     """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.translate(_UNSAFE)
+    # Five passes of replace take 0.15 s on 6 MB, one of str.translate 1.7 s (2 AVX2 cores).
+    for character in _UNSAFE:
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
 
 
 def html_text(value: object) -> str:

@@ -134,8 +134,9 @@ def _passages(order: Sequence[int], sources: Sources) -> list[list[object]]:
         if store is None or not 0 <= row < store.num_passages:
             found.append([row, "", "", None])
             continue
-        text = store.text(row)
-        left -= len(script_json(text).encode())
+        text = store.text(row) if left > 0 else None
+        if text is not None:
+            left -= len(script_json(text).encode())
         found.append([row, store.id(row), store.title(row), text if left >= 0 else None])
     return found
 
