@@ -21,7 +21,7 @@ from ralm_engine.ralm.analysis_counts import TextCounts
 from ralm_engine.ralm.analysis_read import Outcome, RunFold, Tally, read_fold
 from ralm_engine.ralm.analysis_rows import Summary, summary_table
 from ralm_engine.ralm.analysis_scope import DENOMINATORS, Scope
-from ralm_engine.ralm.analysis_streams import scope_figures, stream_figures
+from ralm_engine.ralm.analysis_streams import MAX_STREAMS, scope_figures, stream_figures
 from ralm_engine.schema import SCHEMA_VERSION
 from ralm_engine.store.rundir import RunDirectory
 
@@ -173,6 +173,7 @@ def _counts(fold: RunFold, counts: TextCounts) -> dict[str, Any]:
         "spaces": whole["space"],
         "bytes": whole["byte"],
         "streams": counts.num_streams,
+        "streams_listed": min(int(np.count_nonzero(counts.scored_N)), MAX_STREAMS),
         "empty_streams": counts.num_empty,
         "strides": int(np.count_nonzero(fold.stride_S >= 0)),
     }

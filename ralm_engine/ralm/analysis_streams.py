@@ -13,7 +13,7 @@ from ralm_engine.ralm.analysis_scope import DENOMINATORS, Scope
 
 # Each interval costs a resampling of its own: about 5 ms for a document of 60 strides.
 MAX_INTERVALS = 100
-MAX_STREAMS = 10_000
+MAX_STREAMS = 1_000
 """Streams in a summary, the longest ones; the tables of the run hold all."""
 
 

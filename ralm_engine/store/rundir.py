@@ -6,7 +6,6 @@ file per shard; `commits/` holds the record of each committed shard (see `shards
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -47,10 +46,9 @@ from ralm_engine.store.shards import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Commit records are a few hundred bytes: the wait for an object store is all there is to hide.
-_READ_THREADS = 16
-
-
+# Commit records are a few hundred bytes: the wait for an object store is all there is to hide. On a
+# local disk threads only fight over the interpreter.
+_REMOTE_READ_THREADS = 16
 CONFIG_NAME = "config.toml"
 
 
@@ -219,16 +217,11 @@ class RunDirectory:
             command goes on with the run.
 
         Raises:
-            RunError: a commit record is damaged, or the filesystem refused.
+            InputError: a commit record is damaged.
+            RunError: the filesystem refused.
         """
         parts = self.committed()
-        try:
-            with ThreadPoolExecutor(_READ_THREADS) as pool:
-                records = list(pool.map(functools.partial(read_record, self.location), parts))
-        except (OSError, ValueError) as error:
-            raise RunError(
-                f"a commit record of {self.location.label} is damaged: {error}"
-            ) from error
+        records = self._records(parts)
         whole = self.num_shards is None or parts == list(range(self.num_shards))
         self.update_manifest(
             {
@@ -239,6 +232,12 @@ class RunDirectory:
             }
         )
         return whole
+
+    def _records(self, parts: Sequence[int]) -> list[ShardRecord]:
+        if self.location.local is not None:
+            return [self._record(part) for part in parts]
+        with ThreadPoolExecutor(_REMOTE_READ_THREADS) as pool:
+            return list(pool.map(self._record, parts))
 
     def shards(
         self, name: str, *, columns: Sequence[str] | None = None

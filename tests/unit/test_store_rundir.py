@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import subprocess
 import sys
@@ -376,6 +378,32 @@ def test_a_lock_file_of_a_dead_process_is_taken_over_without_flock(tmp_path):
     (tmp_path / "run/.lock").write_bytes(elsewhere.to_json())
     with pytest.raises(InputError, match="process 1 on elsewhere since then"):
         claim_run("run", filesystem=remote)
+
+
+def test_a_local_disk_without_flock_still_has_one_writer(tmp_path, monkeypatch, synthetic):
+    """Fails if a disk that refuses flock lets two writers in, stays locked, or stops workers."""
+
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with start(tmp_path / "run") as run:
+        run.commit_shard(0, synthetic().shards()[0])
+        with pytest.raises(InputError, match="is being written by"):
+            start(tmp_path / "run")
+        assert run.committed() == [0]
+    assert not (tmp_path / "run/.lock").exists()
+    start(tmp_path / "run").close()
+
+
+def test_a_damaged_record_stops_the_finish(tmp_path, synthetic):
+    """Fails if a manifest can list a shard whose record is torn."""
+    with start(tmp_path / "run", num_shards=1) as run:
+        run.commit_shard(0, synthetic().shards()[0])
+        (tmp_path / "run/commits/part-00000.json").write_text("{")
+        with pytest.raises(InputError, match=r"record of shard 0 .* is damaged"):
+            run.finish()
+        assert not RunDirectory.open(tmp_path / "run").is_complete
 
 
 def test_pandas_polars_and_duckdb_read_the_tables_as_they_are(tmp_path, synthetic, write_run):
