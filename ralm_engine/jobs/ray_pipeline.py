@@ -6,6 +6,7 @@ that it is the unit which is retried and whose result streams out.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import traceback
@@ -13,12 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import ray
 import ray.data
 
 from ralm_engine.errors import RalmError, RunError
 from ralm_engine.jobs.outcome import ShardOutcome
 from ralm_engine.jobs.worker import WorkerSpec, threads_per_worker
+from ralm_engine.ralm.score import ScoredShard
 from ralm_engine.ralm.shards import Shard
 from ralm_engine.store.shards import ShardWriter
 
@@ -148,7 +151,10 @@ def _stream(
     context.print_on_execution_start = False
     spec_ref, writer_ref = ray.put(spec), ray.put(writer)
     dataset = (
-        ray.data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
+        ray.data.from_items(
+            [{"part": s.part, "work": s, "error": "", "fatal": None} for s in shards],
+            override_num_blocks=len(shards),
+        )
         .map(
             _Retrieve,
             fn_constructor_args=(spec_ref,),
@@ -171,9 +177,9 @@ def _stream(
     )
     try:
         for row in dataset.iter_rows():
-            if isinstance(row["fatal"], RalmError):
+            if row["fatal"] is not None:
                 raise row["fatal"]
-            yield row["outcome"]
+            yield ShardOutcome(part=row["part"], timing=row["work"], error=row["error"])
     except ray.exceptions.RayError as cause:
         raise RunError(
             f"Ray stopped the job: {str(cause).strip().splitlines()[-1]}",
@@ -181,44 +187,49 @@ def _stream(
         ) from cause
 
 
-def _guarded(row: Row, step: Callable[[Any], Any], into: str) -> Row:
-    """Runs one step on a row; a failure travels on in its place instead of ending the pipeline."""
-    if row.get("error") or row.get("fatal"):
-        return row
-    try:
-        return {"part": row["part"], "error": "", "fatal": None, into: step(row["work"])}
-    except RalmError as fatal:
-        return {"part": row["part"], "error": "", "fatal": fatal, into: None}
-    except Exception:  # the other shards go on; the run reports this one
-        return {"part": row["part"], "error": traceback.format_exc(), "fatal": None, into: None}
+class _Step:
+    """One stage of the pipeline in an actor.
 
+    A failure travels on in the row instead of ending the pipeline: what is wrong with one shard
+    ends that shard, a RalmError ends the job.
+    """
 
-class _Retrieve:
-    def __init__(self, spec: WorkerSpec) -> None:
-        self._retriever = spec.shard_retriever()
+    def __init__(self, load: Callable[[], Callable[[Any], Any]]) -> None:
+        self._fatal: RalmError | None = None
+        try:
+            self._step = load()
+        except RalmError as fatal:
+            self._fatal = fatal
 
     def __call__(self, row: Row) -> Row:
-        shard: Shard = row["shard"]
-        return _guarded({"part": shard.part, "work": shard}, self._retriever.retrieve, "work")
+        done: Row = {"part": row["part"], "work": None, "error": row["error"]}
+        done["fatal"] = row["fatal"] or self._fatal
+        if done["error"] or done["fatal"]:
+            return done
+        try:
+            done["work"] = self._step(row["work"])
+        except RalmError as fatal:
+            done["fatal"] = fatal
+        except Exception:  # whatever it was, the other shards go on and the run reports this one
+            done["error"] = traceback.format_exc()
+        return done
 
 
-class _Score:
-    def __init__(self, spec: WorkerSpec, num_threads: int) -> None:
-        self._scorer = spec.shard_scorer(num_threads=num_threads)
-
-    def __call__(self, row: Row) -> Row:
-        return _guarded(row, self._scorer.score, "work")
+class _Retrieve(_Step):
+    def __init__(self, spec: ray.ObjectRef) -> None:
+        super().__init__(lambda: ray.get(spec).shard_retriever().retrieve)
 
 
-class _Commit:
-    def __init__(self, writer: ShardWriter) -> None:
-        self._writer = writer
+class _Score(_Step):
+    def __init__(self, spec: ray.ObjectRef, num_threads: int) -> None:
+        super().__init__(lambda: ray.get(spec).shard_scorer(num_threads=num_threads).score)
 
-    def __call__(self, row: Row) -> Row:
-        done = _guarded(row, self._commit, "work")
-        outcome = ShardOutcome(part=done["part"], timing=done["work"], error=done["error"])
-        return {"outcome": outcome, "fatal": done["fatal"]}
 
-    def _commit(self, scored: Any) -> Any:
-        self._writer.commit(scored.part, scored.tables)
-        return scored.tables["timing"]
+class _Commit(_Step):
+    def __init__(self, writer: ray.ObjectRef) -> None:
+        super().__init__(lambda: functools.partial(_commit, ray.get(writer)))
+
+
+def _commit(writer: ShardWriter, scored: ScoredShard) -> pa.Table:
+    writer.commit(scored.part, scored.tables)
+    return scored.tables["timing"]

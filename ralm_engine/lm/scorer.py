@@ -20,6 +20,9 @@ from ralm_engine.lm.requests import Requests, Scores
 
 log = logging.getLogger(__name__)
 
+NO_RANK = -1
+"""Rank of a target whose logits are not finite."""
+
 
 class Scorer:
     """Answers requests with one frozen model.
@@ -81,7 +84,7 @@ class Scorer:
             # sync: the one place per batch where results come back to the host.
             nll[batch.wants] = answer.nll.cpu().numpy()
             entropy[batch.wants] = answer.entropy.cpu().numpy()
-            rank[batch.wants] = answer.rank.cpu().numpy()
+            rank[batch.wants] = answer.rank.nan_to_num(nan=NO_RANK).int().cpu().numpy()
         return Scores(nll_W=nll, entropy_W=entropy, rank_W=rank)
 
     def score(self, requests: Requests) -> Scores:
