@@ -1,10 +1,13 @@
-"""Segment attention and token log-prob: plain-torch twins, and Triton kernels where there are any.
+"""Segment attention and token log-prob: Triton kernels and their plain-torch twins.
 
-Importing this package imports torch and nothing else; `ralm_kernels.triton_attention` and
-`ralm_kernels.triton_logprob` need triton and are imported by who asks for them.
+Segment attention has one module per backend, each with `prepare(plan)`, once a batch, and
+`segment_attention(q, k, v, prepared, *, scale)`, once a layer: `reference` (dense mask, the
+specification; no `prepare`), `cpu`, `triton_attention`, `flash`. Importing this package imports
+torch and nothing else: triton and flash-attn come in with the modules that need them.
 """
 
-from ralm_kernels.logprob import TokenLogprob, token_logprob
+from ralm_kernels.dispatch import token_logprob
+from ralm_kernels.logprob import TokenLogprob
 from ralm_kernels.merge import merge_into, merge_lse
 from ralm_kernels.plan import SegmentPlan
 

@@ -7,7 +7,7 @@ spans without masks, then its masked spans, with one online softmax in float32.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import triton
@@ -43,7 +43,40 @@ class TritonPlan:
     segment_begin_T: torch.Tensor
 
 
-def prepare(
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PreparedPlan:
+    """A plan whose work lists are built when the first layer shows its heads, then kept."""
+
+    plan: SegmentPlan
+    uploaded: dict[tuple[object, ...], TritonPlan] = field(default_factory=dict)
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of packed tokens, T."""
+        return self.plan.num_tokens
+
+    def for_inputs(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> TritonPlan:
+        """The work list for tensors of this geometry, dtype and device."""
+        geometry = (q.shape[1], k.shape[1], q.shape[2], v.shape[2], q.dtype, q.device)
+        if geometry not in self.uploaded:
+            self.uploaded[geometry] = upload(
+                self.plan,
+                num_heads=q.shape[1],
+                num_key_heads=k.shape[1],
+                head_size=q.shape[2],
+                value_size=v.shape[2],
+                dtype=q.dtype,
+                device=q.device,
+            )
+        return self.uploaded[geometry]
+
+
+def prepare(plan: SegmentPlan) -> PreparedPlan:
+    """What a batch's layers share; free, since the work waits for the first layer."""
+    return PreparedPlan(plan=plan)
+
+
+def upload(
     plan: SegmentPlan,
     *,
     num_heads: int,
@@ -97,7 +130,7 @@ def segment_attention(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    plan: SegmentPlan | TritonPlan,
+    plan: SegmentPlan | PreparedPlan | TritonPlan,
     *,
     scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -107,7 +140,8 @@ def segment_attention(
         q: [T, H, D] bfloat16, float16 or float32, last dimension contiguous; D up to 256.
         k: [T, Hkv, D]; query head h reads key head h // (H / Hkv).
         v: [T, Hkv, Dv].
-        plan: a `TritonPlan` from `prepare`, or the plan itself, which is then prepared here.
+        plan: what `prepare` made once for all layers, what `upload` made for this geometry, or
+            the plan itself, which is then cut into tiles in every call.
         scale: factor of the scores, before softmax; above 0.
 
     Returns:
@@ -116,21 +150,14 @@ def segment_attention(
     Raises:
         ValueError: shapes or dtypes disagree with each other or with the plan, or scale <= 0.
     """
-    num_heads, num_key_heads = q.shape[1], k.shape[1]
     check_packed(q, k, v, num_tokens=plan.num_tokens)
     if scale <= 0.0:
         msg = f"segment attention: scale must be above 0, got {scale}"
         raise ValueError(msg)
     if isinstance(plan, SegmentPlan):
-        plan = prepare(
-            plan,
-            num_heads=num_heads,
-            num_key_heads=num_key_heads,
-            head_size=q.shape[2],
-            value_size=v.shape[2],
-            dtype=q.dtype,
-            device=q.device,
-        )
+        plan = prepare(plan)
+    if isinstance(plan, PreparedPlan):
+        plan = plan.for_inputs(q, k, v)
     q, k, v = (x if x.stride(2) == 1 else x.contiguous() for x in (q, k, v))
     out = torch.empty(*q.shape[:2], v.shape[2], dtype=q.dtype, device=q.device)
     lse = torch.empty(q.shape[:2], dtype=torch.float32, device=q.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ralm_kernels import SegmentPlan, cpu, reference
+from ralm_kernels import SegmentPlan, cpu, flash, reference
 
 triton_attention = pytest.importorskip("ralm_kernels.triton_attention")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -24,7 +25,31 @@ def _triton(q, k, v, plan, *, scale):
     return out.cpu(), lse.cpu()
 
 
+def _loop_varlen(q, k, v, cu_q, cu_k, max_q, max_k, *, is_causal, scale):
+    """What flash-attn's kernel computes, one sequence at a time: the adapter is what is tested."""
+    out, lse = torch.empty_like(q), torch.empty(q.shape[1], q.shape[0])
+    assert max_q == int(cu_q.diff().max())
+    assert max_k == int(cu_k.diff().max())
+    borders = zip(cu_q[:-1], cu_q[1:], cu_k[:-1], cu_k[1:], strict=True)
+    for q_begin, q_end, k_begin, k_end in borders:
+        rows, keys = slice(q_begin, q_end), slice(k_begin, k_end)
+        group = q.shape[1] // k.shape[1]
+        heads = (x[keys].float().repeat_interleave(group, dim=1).transpose(0, 1) for x in (k, v))
+        key, value = heads
+        scores = q[rows].float().transpose(0, 1) @ key.transpose(1, 2) * scale
+        if is_causal:
+            scores.masked_fill_(torch.ones(scores.shape[1:]).triu(1).bool(), -torch.inf)
+        out[rows] = (scores.softmax(-1) @ value).transpose(0, 1).to(q.dtype)
+        lse[:, rows] = scores.logsumexp(-1)
+    return out, lse
+
+
+def _flash(q, k, v, plan, *, scale):
+    return flash.segment_attention(q, k, v, plan, scale=scale, varlen=_loop_varlen)
+
+
 BACKENDS = {
+    "flash": _flash,
     "reference": reference.segment_attention,
     "cpu": cpu.segment_attention,
     "triton": _triton,
@@ -63,14 +88,15 @@ def _bound(q, k, v, scale):
 
     A score is a sum of D products: its error is at most D roundings of |q| |k| scale. A softmax
     weight moves by twice that, and by a rounding for each of the keys it is summed over. Half
-    precision products are exact in float32, but weights and outputs round to half once each.
+    precision products are exact in float32, but weights, the outputs of both parts, and their
+    merge round to half once each.
     """
     unit = torch.finfo(torch.float32).eps / 2
     largest_q, largest_k = (x.float().norm(dim=-1).max() for x in (q, k))
     score = q.shape[-1] * unit * float(largest_q * largest_k) * scale
     weight = 2 * score + (k.shape[0] + 8) * unit
     largest_v = float(v.float().abs().max())
-    return (weight + 2 * HALF.get(q.dtype, 0.0)) * largest_v, weight + 8 * unit * (1 + score / unit)
+    return (weight + 3 * HALF.get(q.dtype, 0.0)) * largest_v, weight + 8 * unit * (1 + score / unit)
 
 
 def _check(attend, plan, *, scale=None, **geometry):
@@ -127,11 +153,12 @@ def test_every_head_size(attend, size):
     _check(attend, plan, size=size, heads=3)
 
 
+@pytest.mark.parametrize("name", ["reference", "cpu", "triton"])
 @pytest.mark.parametrize(("size", "value_size"), [(32, 64), (64, 32), (48, 16)])
-def test_values_may_have_another_size(attend, size, value_size):
+def test_values_may_have_another_size(name, size, value_size):
     """Fails when v is taken to be as wide as k."""
     plan = SegmentPlan.from_lists([9, 21], [[], [(0, 9)]])
-    _check(attend, plan, size=size, value_size=value_size)
+    _check(BACKENDS[name], plan, size=size, value_size=value_size)
 
 
 @pytest.mark.parametrize("dtype", HALF)
@@ -178,14 +205,14 @@ def test_a_prepared_plan_gives_the_same_bits():
     """Fails when planning once a batch computes something else than planning in the call."""
     plan = SegmentPlan.from_lists([9, 21, 21], [[], [(0, 9)], [(0, 9)]])
     q, k, v = _inputs(plan, heads=4, key_heads=2)
-    tiles = triton_attention.prepare(
-        plan, num_heads=4, num_key_heads=2, head_size=32, dtype=q.dtype, device=DEVICE
-    )
-    for attend, prepared in ((cpu.segment_attention, cpu.prepare(plan)), (_triton, tiles)):
+    lazy = triton_attention.prepare(plan)
+    for attend, prepared in ((cpu.segment_attention, cpu.prepare(plan)), (_triton, lazy)):
         out, lse = attend(q, k, v, prepared, scale=0.2)
         want, want_lse = attend(q, k, v, plan, scale=0.2)
         assert torch.equal(out, want)
         assert torch.equal(lse, want_lse)
+    _triton(q, k, v, lazy, scale=0.2)
+    assert len(lazy.uploaded) == 1
 
 
 def test_equal_neighbours_are_one_call():
@@ -194,6 +221,14 @@ def test_equal_neighbours_are_one_call():
     calls = cpu.prepare(plan)
     assert [(c.begin, c.length, c.count) for c in calls.causal] == [(0, 8, 1), (8, 5, 3)]
     assert [(c.begin, c.end, c.keys) for c in calls.visible] == [(8, 18, ((0, 8),))]
+
+
+def test_missing_flash_attn_is_named(monkeypatch):
+    """Fails when a missing flash-attn shows as a bare import error from inside a layer."""
+    monkeypatch.setitem(sys.modules, "flash_attn", None)
+    plan = SegmentPlan.from_lists([4])
+    with pytest.raises(ModuleNotFoundError, match="flash-attn is not installed; install it"):
+        flash.segment_attention(*_inputs(plan), plan, scale=0.2)
 
 
 class _LargestTensor(TorchDispatchMode):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -122,3 +125,14 @@ def test_columns_that_disagree_are_named(changes, said):
     SegmentPlan(**columns)
     with pytest.raises(ValueError, match=said):
         SegmentPlan(**(columns | changes))
+
+
+def test_importing_the_package_needs_no_triton():
+    """Fails when triton, an optional extra, is imported by `import ralm_kernels`."""
+    blocked = (
+        "import sys; sys.modules['triton'] = None; "
+        "import ralm_kernels, ralm_kernels.cpu, ralm_kernels.reference, ralm_kernels.flash; "
+        "print(ralm_kernels.SegmentPlan.from_lists([3]).num_tokens)"
+    )
+    done = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (0, "3"), done.stderr
