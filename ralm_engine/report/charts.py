@@ -66,7 +66,7 @@ class Axes:
 
 def line_chart(points: list[Point], *, axes: Axes, references: list[Reference]) -> str:
     """A line through the points with its interval as a band; references labelled at the right."""
-    right = WIDTH - (118.0 if references else 16.0)
+    right = WIDTH - (104.0 if references else 16.0)
     values = [v for p in points for v in (p.value, p.low, p.high) if v is not None]
     y_ticks = svg.ticks(
         min(values + [r.value for r in references]), max(values + [r.value for r in references])
@@ -91,7 +91,7 @@ def line_chart(points: list[Point], *, axes: Axes, references: list[Reference]) 
 
 def column_chart(points: list[Point], *, axes: Axes, reference: Reference | None = None) -> str:
     """One column a point, from zero; the first is drawn stronger where it has a special place."""
-    right = WIDTH - (118.0 if reference else 16.0)
+    right = WIDTH - (104.0 if reference else 16.0)
     lowest = min([p.value for p in points] + [0.0])
     highest = max([p.value for p in points] + ([reference.value] if reference else []) + [0.0])
     y_ticks = svg.ticks(lowest, highest or 1.0)

@@ -24,6 +24,14 @@ _DESCRIPTIONS = {
 }
 
 
+_SHORT_NAMES = {"none": "no retrieval", "first": "first passage", "logprob": "zero-shot"}
+
+
+def short_name(ranker: str) -> str:
+    """The name beside a line of a chart."""
+    return _SHORT_NAMES.get(ranker, ranker_name(ranker))
+
+
 def ranker_name(ranker: str) -> str:
     """The name people read."""
     return RANKER_NAMES.get(ranker, ranker.removeprefix("ranker_"))

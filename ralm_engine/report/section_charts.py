@@ -13,7 +13,7 @@ from ralm_engine.report.charts import (
     dot_chart,
     line_chart,
 )
-from ralm_engine.report.model import Bucket, Estimate, RunFigures, ranker_name
+from ralm_engine.report.model import Bucket, Estimate, RunFigures, ranker_name, short_name
 
 # Below this a range shows the luck of a few strides.
 _LEAST_STRIDES = 5
@@ -72,7 +72,7 @@ def _points(pairs: Sequence[tuple[int, Estimate]], prefix: str) -> list[Point]:
 
 def _references(figures: RunFigures, *rankers: str) -> list[Reference]:
     return [
-        Reference(name=ranker_name(ranker), value=value)
+        Reference(name=short_name(ranker), value=value)
         for ranker in rankers
         if (value := figures.token_perplexity(ranker)) is not None
     ]

@@ -77,7 +77,10 @@ def _rates(actual: Actual) -> list[tuple[str, str]]:
         ("Tokens asked per second", per_second(actual.tokens_asked)),
         ("Tokens forwarded per second", per_second(actual.tokens_forwarded)),
         ("Share of tokens saved", numbers.percent(actual.share_saved, 1)),
-        ("Tokens per batch", numbers.count(actual.tokens_forwarded / max(actual.batches, 1))),
+        (
+            "Tokens per forward pass",
+            numbers.count(actual.tokens_forwarded / max(actual.batches, 1)),
+        ),
         ("Estimated rate", numbers.scaled(actual.rate(actual.flop), "FLOP/s")),
     ]
 

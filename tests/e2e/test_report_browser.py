@@ -146,6 +146,8 @@ def test_arrow_keys_walk_the_strides_enter_opens_and_escape_returns(page):
     assert "stride 2," in text_of(page, "#detail h3")
     page.key("ArrowLeft")
     assert "stride 1," in text_of(page, "#detail h3")
+    spoken = page.js("document.querySelector('[role=status]#spoken').textContent")
+    assert re.match(r"stride 1, tokens 28\S31\. First passage takes rank 0: gain \+", spoken)
     assert count_of(page, "#strides .stride[aria-pressed=true]") == 1
     assert count_of(page, "#strides .stride[tabindex='0']") == 1
     page.key("End")
@@ -278,6 +280,9 @@ def test_the_theme_button_overrides_the_scheme(page):
 
 def test_a_phone_needs_no_sideways_scrolling_and_gets_a_sheet(page):
     page.view(width=400, height=860)
+    labels = "[...document.querySelectorAll('svg.chart text')]"
+    right = f"Math.max(...{labels}.map(n => n.getBoundingClientRect().right))"
+    assert page.js(right) <= page.js("document.documentElement.clientWidth")
     width = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert page.js(width) == 0
     page.click("#strides .stride .tok", 9)

@@ -396,6 +396,7 @@
     ];
     panel.replaceChildren(...parts.filter((part) => part !== null));
     panel.classList.add("open");
+    byId("spoken").textContent = `${label(stride)}. ${what}`;
   };
   const closeDetail = () => {
     panel.classList.remove("open");
