@@ -79,15 +79,41 @@ def exclude_ids(passages: PassageStore, path: Path) -> Exclusion:
 
 
 def exclude_source(passages: PassageStore, sources: Sequence[str]) -> PassageMask:
-    """Excludes the passages that were cut from the given documents.
+    """Excludes the passages that were cut from the given documents; see `exclude_sources`."""
+    (mask,) = exclude_sources(passages, [sources])
+    return mask
+
+
+def exclude_sources(
+    passages: PassageStore, sources: Sequence[Sequence[str]]
+) -> tuple[PassageMask, ...]:
+    """One mask per stream: the passages that were cut from the documents it holds.
+
+    Reads the passages once, however many streams there are.
 
     Args:
         passages: N passages.
-        sources: document ids, as StreamStore.sources gives them. Ids that no passage was cut from
-            exclude nothing: the evaluated text need not be part of the passages.
+        sources: document ids of every stream, as StreamStore.sources gives them. Ids that no
+            passage was cut from exclude nothing: the evaluated text need not be in the passages.
     """
-    rows = _rows_in(passages.sources, pa.array(sources, pa.string()))
-    return PassageMask.of(rows, num_passages=passages.num_passages)
+    names = list(dict.fromkeys(name for stream in sources for name in stream))
+    found = pc.index_in(passages.sources, value_set=pa.array(names, pa.string()))
+    codes = pc.fill_null(found, -1).to_numpy()
+    rows = np.flatnonzero(codes >= 0)
+    rows = rows[np.argsort(codes[rows], kind="stable")]
+    borders = np.searchsorted(codes[rows], np.arange(len(names) + 1))
+    rows_of = {
+        name: rows[low:high]
+        for name, low, high in zip(names, borders[:-1], borders[1:], strict=True)
+    }
+    nothing = np.zeros(0, dtype=np.int64)
+    return tuple(
+        PassageMask.of(
+            np.concatenate([nothing, *(rows_of[name] for name in stream)]),
+            num_passages=passages.num_passages,
+        )
+        for stream in sources
+    )
 
 
 def union(*masks: PassageMask | None) -> PassageMask | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from ralm_engine.errors import MissingDependencyError
 
 MINIMUM_JAVA = 21
-_INSTALL = "install the extra: see README, Lucene"
+_INSTALL = "run `make lucene`, or see Lucene in the README"
 
 
 def find_java_home() -> Path:

@@ -8,6 +8,7 @@ from ralm_engine.errors import InputError
 from ralm_engine.retrieval.filters import (
     exclude_ids,
     exclude_source,
+    exclude_sources,
     exclude_titles,
     listed_exclusion,
     union,
@@ -54,6 +55,15 @@ def test_source_excludes_all_passages_cut_from_it(passages):
     """Fails if a part of the evaluated document can still be retrieved."""
     assert exclude_source(passages, ["long", "nowhere"]).rows.tolist() == [2, 3, 4]
     assert exclude_source(passages, []).rows.tolist() == []
+
+
+def test_sources_of_many_streams_stay_apart(passages):
+    """Fails if one stream's documents are hidden from another stream."""
+    streams = [("long",), (), ("c", "a"), ("nowhere", "a"), ("long", "long")]
+    masks = exclude_sources(passages, streams)
+    assert [mask.rows.tolist() for mask in masks] == [[2, 3, 4], [], [0, 5], [0], [2, 3, 4]]
+    assert {mask.num_passages for mask in masks} == {6}
+    assert exclude_sources(passages, []) == ()
 
 
 def test_lists_of_a_job_add_up(tmp_path, passages):
