@@ -60,7 +60,8 @@ CANDIDATES = _schema(
     _field("rank_nll", _FLOATS, "NLL of the last prefix tokens given the passage, oldest first",
            nullable=True),
     _field("target_entropy", _FLOATS, "entropy in nats of each prediction", nullable=True),
-    _field("target_rank", _INTS, "0-based vocabulary rank of each target; -1 if not finite", nullable=True),
+    _field("target_rank", _INTS, "0-based vocabulary rank of each target, -1 if not finite",
+           nullable=True),
     _field("status", pa.string(), "ok, nonfinite, skipped"),
 )  # fmt: skip
 

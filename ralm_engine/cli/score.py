@@ -10,7 +10,7 @@ from ralm_engine.cli.options import Commands, add_command, add_job, add_json, lo
 from ralm_engine.errors import RunError
 
 if TYPE_CHECKING:
-    from ralm_engine.jobs.score import RunOutcome
+    from ralm_engine.jobs.outcome import RunOutcome
 
 _DESCRIPTION = """\
 Scores the text of a job file and writes the run directory: candidate table, summary, report.

@@ -35,7 +35,8 @@ def ensure_index(
     """Opens passages and index, building what is absent.
 
     Args:
-        passages, retrieval: the job's sections.
+        passages: the job's [passages] section.
+        retrieval: the job's [retrieval] section.
         progress: told (what, done, all) during the builds.
 
     Returns:
@@ -98,7 +99,7 @@ def _engine_of(directory: Path) -> Any:
     kind = read_header(directory)["format"]
     for module, name in (("native", "NativeIndex"), ("lucene", "LuceneIndex")):
         engine = importlib.import_module(f"ralm_engine.retrieval.{module}")
-        if engine.FORMAT == kind:
+        if kind == engine.FORMAT:
             return getattr(engine, name)
     raise InputError(f'{directory}: its format "{kind}" is not known', hint="build the index again")
 

@@ -29,7 +29,7 @@ def run_inline(
             writer.commit(shard.part, scored.tables)
         except RalmError:
             raise
-        except Exception:  # noqa: BLE001  the other shards go on; the run reports this one
+        except Exception:
             yield ShardOutcome(part=shard.part, timing=None, error=traceback.format_exc())
         else:
             yield ShardOutcome(part=shard.part, timing=scored.tables["timing"], error="")

@@ -21,7 +21,7 @@ from ralm_engine.ralm.score import lay_out
 from ralm_engine.ralm.shards import Shard
 
 SAMPLE_STRIDES = 1024
-"""Strides that are really retrieved and laid out; a job with no more than these is planned exactly."""
+"""Strides that are retrieved and laid out; a job with no more than these is planned exactly."""
 
 # Share of the measured matrix rate that whole forwards reached with SmolLM2-135M in float32 on two
 # AVX2 cores (benchmarks/results, bench_scoring).
@@ -78,17 +78,32 @@ def plan_job(cfg: JobConfig) -> Plan:
 
 def plan_inputs(inputs: Inputs) -> Plan:
     """Plans what was prepared: retrieves and lays out a sample, and scales it up."""
+    strides = sum(shard.num_strides for shard in inputs.shards)
+    return _scaled(inputs.spec.cfg, cost_of(inputs.config), _sample(inputs), strides=strides)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sample:
+    """What the sampled strides came to."""
+
+    plans: list[PackPlan]
+    candidates: int
+    strides: int
+
+    def total(self, name: str) -> int:
+        return sum(int(getattr(plan, name)) for plan in self.plans)
+
+
+def _sample(inputs: Inputs) -> _Sample:
     cfg = inputs.spec.cfg
-    cost = cost_of(inputs.config)
-    sample = sample_shards(inputs.shards)
+    shards = sample_shards(inputs.shards)
     retriever = inputs.spec.shard_retriever()
-    packed: list[PackPlan] = []
-    candidates = 0
-    for shard in sample:
+    packer = pad if cfg.model.attention == "padded" else pack
+    plans, candidates = [], 0
+    for shard in shards:
         retrieved = retriever.retrieve(shard)
         requests, _ = lay_out(retrieved, inputs.spec.windows, inputs.spec.bos)
-        packer = pad if cfg.model.attention == "padded" else pack
-        packed.append(
+        plans.append(
             packer(
                 requests,
                 max_tokens=cfg.batch.max_tokens,
@@ -98,10 +113,8 @@ def plan_inputs(inputs: Inputs) -> Plan:
         candidates += sum(
             int(b.candidates.count_Q.sum()) for b in retrieved.blocks if b.candidates is not None
         )
-    strides = sum(shard.num_strides for shard in inputs.shards)
-    sampled = sum(shard.num_strides for shard in sample)
-    scale = strides / sampled if sampled else 1.0
-    return _scaled(cfg, cost, packed, candidates=candidates, scale=scale, strides=(strides, sampled))
+    strides = sum(shard.num_strides for shard in shards)
+    return _Sample(plans=plans, candidates=candidates, strides=strides)
 
 
 def sample_shards(shards: Sequence[Shard]) -> list[Shard]:
@@ -114,30 +127,24 @@ def sample_shards(shards: Sequence[Shard]) -> list[Shard]:
     return [shards[int(step * (i + 0.5))] for i in range(wanted)]
 
 
-def _scaled(
-    cfg: JobConfig,
-    cost: CostModel,
-    packed: Sequence[PackPlan],
-    *,
-    candidates: int,
-    scale: float,
-    strides: tuple[int, int],
-) -> Plan:
+def _scaled(cfg: JobConfig, cost: CostModel, sample: _Sample, *, strides: int) -> Plan:
+    scale = strides / sample.strides if sample.strides else 1.0
+
     def total(name: str) -> int:
-        return round(scale * sum(getattr(plan, name) for plan in packed))
+        return round(scale * sample.total(name))
 
     asked, forwarded = total("tokens_asked"), total("tokens_forwarded")
     flop = cost.flop(tokens=forwarded, pairs=total("attended"), wants=total("wants"))
     device = resolve_device(cfg.model)
     rate = MODEL_EFFICIENCY * matrix_rate(cfg.model)
-    largest = max((batch.num_tokens for plan in packed for batch in plan.batches), default=0)
+    largest = max((batch.num_tokens for plan in sample.plans for batch in plan.batches), default=0)
     return Plan(
         rows=total("rows"),
-        strides=strides[0],
-        candidates=round(scale * candidates),
+        strides=strides,
+        candidates=round(scale * sample.candidates),
         tokens_asked=asked,
         tokens_forwarded=forwarded,
-        batches=round(scale * sum(len(plan.batches) for plan in packed)),
+        batches=round(scale * sum(len(plan.batches) for plan in sample.plans)),
         share_saved=1 - forwarded / asked if asked else 0.0,
         flop=flop,
         flop_per_second=rate,
@@ -146,7 +153,7 @@ def _scaled(
         memory_bytes=cost.memory_bytes(
             tokens=largest, bytes_per_value=2 if cfg.model.dtype in ("bfloat16", "float16") else 4
         ),
-        sampled_strides=strides[1],
+        sampled_strides=sample.strides,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import platform
@@ -17,7 +18,6 @@ from transformers import PretrainedConfig
 
 import ralm_engine
 from ralm_engine.config import JobConfig, config_hash, identity, to_toml
-from ralm_engine.errors import InputError
 from ralm_engine.jobs.index import ensure_index
 from ralm_engine.jobs.revision import code_revision
 from ralm_engine.jobs.worker import WorkerSpec
@@ -27,7 +27,8 @@ from ralm_engine.ralm.shards import Shard, cut_shards
 from ralm_engine.ralm.windows import Windows
 from ralm_engine.retrieval.filters import exclude_source, listed_exclusion, union
 from ralm_engine.retrieval.protocol import PassageMask
-from ralm_engine.store.claim import RunClaim, claim_run
+from ralm_engine.store.atomic import temporary_name
+from ralm_engine.store.claim import claim_run
 from ralm_engine.store.rundir import RunDirectory
 from ralm_engine.text.passages import PassageStore
 from ralm_engine.text.streams import StreamStore, read_streams, write_streams
@@ -59,6 +60,11 @@ class Inputs:
     shards: list[Shard]
     config: PretrainedConfig
     index_hash: str
+
+    def moved(self, streams_file: Path) -> Inputs:
+        """The same inputs, after the stream file got its final name."""
+        spec = dataclasses.replace(self.spec, streams_file=streams_file)
+        return dataclasses.replace(self, spec=spec, streams=StreamStore.open(streams_file))
 
 
 def prepare_inputs(
@@ -101,9 +107,7 @@ def prepare_inputs(
         bos=bos,
         excluded=_exclusions(cfg, passages, streams),
     )
-    shards = cut_shards(
-        streams.num_tokens.tolist(), windows, shard_strides=cfg.run.shard_strides
-    )
+    shards = cut_shards(streams.num_tokens.tolist(), windows, shard_strides=cfg.run.shard_strides)
     return Inputs(
         spec=spec,
         streams=streams,
@@ -151,14 +155,13 @@ def prepare_run(cfg: JobConfig, *, progress: Progress | None = None) -> Prepared
         RunError: the directory cannot be written.
     """
     claim = claim_run(cfg.run.out)
+    folder = claim.location.local or Path(tempfile.mkdtemp(prefix="ralm-"))
+    aside = folder / temporary_name(STREAMS_FILE)
     try:
-        streams_file = _streams_file(claim)
-        inputs = prepare_inputs(cfg, streams_file=streams_file, progress=progress)
-        tokenizer_hash = inputs.streams.tokenizer_fingerprint
-        model_hash = weights_hash(cfg.model)
+        inputs = prepare_inputs(cfg, streams_file=aside, progress=progress)
         hashes = {
-            "model": model_hash,
-            "tokenizer": tokenizer_hash,
+            "model": weights_hash(cfg.model),
+            "tokenizer": inputs.streams.tokenizer_fingerprint,
             "passages": inputs.passages.content_hash,
             "index": inputs.index_hash,
             "input": inputs.streams.content_hash,
@@ -166,23 +169,18 @@ def prepare_run(cfg: JobConfig, *, progress: Progress | None = None) -> Prepared
         run = RunDirectory.create_or_resume(
             claim,
             identity={**identity(cfg), "hash": hashes},
-            manifest={
-                **_manifest(cfg, inputs, hashes),
-                "model_hash": model_hash,
-                "tokenizer_hash": tokenizer_hash,
-            },
+            manifest=_manifest(cfg, inputs, hashes),
             config_toml=to_toml(cfg),
         )
     except BaseException:
+        aside.unlink(missing_ok=True)
         claim.release()
         raise
-    return PreparedRun(run=run, inputs=inputs)
-
-
-def _streams_file(claim: RunClaim) -> Path:
-    """Beside the tables; a run on an object store keeps a local copy for this session's workers."""
-    local = claim.location.local
-    return (local or Path(tempfile.mkdtemp(prefix="ralm-"))) / STREAMS_FILE
+    # Only now: a refused job must not replace the text of the run that lies there.
+    streams_file = aside.replace(folder / STREAMS_FILE)
+    if claim.location.local is None:
+        (run.location / STREAMS_FILE).write(streams_file.read_bytes())
+    return PreparedRun(run=run, inputs=inputs.moved(streams_file))
 
 
 def _manifest(cfg: JobConfig, inputs: Inputs, hashes: dict[str, str]) -> dict[str, Any]:
@@ -195,6 +193,8 @@ def _manifest(cfg: JobConfig, inputs: Inputs, hashes: dict[str, str]) -> dict[st
         "code_revision": code_revision(),
         "seed": cfg.run.seed,
         "hashes": hashes,
+        "model_hash": hashes["model"],
+        "tokenizer_hash": hashes["tokenizer"],
         "first_window": ([] if inputs.spec.bos is None else [inputs.spec.bos]) + first_window,
         "passages": {
             "path": str(inputs.passages.path),

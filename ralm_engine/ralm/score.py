@@ -68,9 +68,7 @@ class ShardScorer:
         )
 
     def _timing(self, shard: RetrievedShard, plan: PackPlan, seconds: float) -> pa.Table:
-        flop = self.cost.flop(
-            tokens=plan.tokens_forwarded, pairs=plan.attended, wants=plan.wants
-        )
+        flop = self.cost.flop(tokens=plan.tokens_forwarded, pairs=plan.attended, wants=plan.wants)
         line = {
             "part": shard.part,
             "num_strides": sum(b.block.num_strides for b in shard.blocks),
@@ -116,9 +114,7 @@ def tabulate(
     )
 
 
-def _passages(
-    found: RetrievedBlock, tokens: dict[int, Int32Array]
-) -> list[list[Int32Array]]:
+def _passages(found: RetrievedBlock, tokens: dict[int, Int32Array]) -> list[list[Int32Array]]:
     if found.candidates is None:
         return []
     return [
@@ -152,9 +148,7 @@ def _strides_table(
     return pa.table([pa.array(columns[f.name], f.type) for f in STRIDES], schema=STRIDES)
 
 
-def _candidates_table(
-    shard: RetrievedShard, lines: Sequence[Line], scores: Scores
-) -> pa.Table:
+def _candidates_table(shard: RetrievedShard, lines: Sequence[Line], scores: Scores) -> pa.Table:
     spans = [(line.target_want, line.target_end - line.target_begin) for line in lines]
     lookback = [(line.lookback_want, line.lookback_len) for line in lines]
     passage, score, duplicate_of = _retrieved(shard, lines)

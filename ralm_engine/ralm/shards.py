@@ -44,9 +44,7 @@ class Shard:
         return sum(span.num_strides for span in self.spans)
 
 
-def cut_shards(
-    num_tokens: Sequence[int], windows: Windows, *, shard_strides: int
-) -> list[Shard]:
+def cut_shards(num_tokens: Sequence[int], windows: Windows, *, shard_strides: int) -> list[Shard]:
     """Cuts streams into shards of at most `shard_strides` strides, short streams together.
 
     A warm-up pass counts as one stride, so that a shard of many short streams stays small.
@@ -74,9 +72,7 @@ def cut_shards(
         first = 0
         while rest or warmup:
             taken = min(rest, room)
-            spans.append(
-                Span(stream=stream, first_stride=first, num_strides=taken, warmup=warmup)
-            )
+            spans.append(Span(stream=stream, first_stride=first, num_strides=taken, warmup=warmup))
             room -= max(taken, 1)
             first, rest, warmup = first + taken, rest - taken, False
             if room <= 0:

@@ -14,10 +14,10 @@ from ralm_engine.config import JobConfig, load_job
 # A model name that is no file would otherwise be looked up on a hub, with long timeouts.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-_WORDS = (
-    "river castle orbit violin glacier senate copper thunder harbour lantern meadow engine "
-    "parliament sculpture volcano telescope orchard cathedral monsoon granite"
-).split()
+_WORDS = [
+    "river", "castle", "orbit", "violin", "glacier", "senate", "copper", "thunder", "harbour",
+    "lantern", "meadow", "engine", "parliament", "sculpture", "volcano", "telescope",
+]  # fmt: skip
 
 JOB = """\
 [input]

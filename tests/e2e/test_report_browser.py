@@ -98,6 +98,18 @@ def test_the_text_reads_as_it_stands_in_the_stream(page):
     assert "\U0001f4a1" in read
 
 
+def test_a_character_of_several_tokens_shows_once_with_their_sum(page):
+    """Fails when byte tokens show as boxes or dots, or the figure is that of one byte alone."""
+    dots = page.js(
+        "[...document.querySelectorAll('#strides .stride')].flatMap(stride =>"
+        "[...stride.querySelectorAll('.tok')].slice(1).filter(t => t.textContent === '\u00b7'))"
+        ".length"
+    )
+    assert dots == 0
+    tip = page.js("document.querySelector('#strides .tok[data-tip*=\"tokens):\"]').dataset.tip")
+    assert re.search(r"\([2-4] tokens\): [\d.]+ \u2192 [\d.]+ nat, gain", tip)
+
+
 def test_a_click_shows_query_figures_and_the_passages_that_caused_them(page):
     page.click("#strides .stride .tok", 9)
     panel = text_of(page, "#detail")

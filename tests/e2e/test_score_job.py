@@ -69,9 +69,8 @@ def test_a_run_is_whole_and_every_token_is_scored_once(job: Job) -> None:
     assert summary["counts"]["words"] == len(text.split())
     assert summary["counts"]["spaces"] == text.count(" ")
     assert summary["counts"]["bytes"] == len(text.encode())
-    assert (
-        summary["perplexity"]["oracle"]["token"]
-        <= min(summary["perplexity"][name]["token"] for name in ("first", "logprob", "random"))
+    assert summary["perplexity"]["oracle"]["token"] <= min(
+        summary["perplexity"][name]["token"] for name in ("first", "logprob", "random")
     )
     assert (Path(cfg.run.out) / "report.html").stat().st_size > 10_000
 
@@ -184,9 +183,7 @@ def test_a_failing_shard_is_retried_then_reported_while_others_go_on(
     assert verify_run(job().run.out) == []
 
 
-def test_too_many_nonfinite_values_fail_the_run(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_nonfinite_values_fail_the_run(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """Probe 12: a poisoned model must not give a perplexity, and the tables stay readable."""
     from ralm_engine.lm import models
 

@@ -80,9 +80,7 @@ def requests_of(
 ) -> Requests:
     rng = np.random.default_rng(seed)
     windows = Windows(
-        cfg=WindowConfig(
-            max_length=24, max_passage_length=7, warmup=warmup, context_slack=slack
-        ),
+        cfg=WindowConfig(max_length=24, max_passage_length=7, warmup=warmup, context_slack=slack),
         stride=3,
         lookback=4,
         num_bos=0 if bos is None else 1,

@@ -1,0 +1,387 @@
+"""The engine against the straightforward evaluation, same stream, model, dtype and process.
+
+Straightforward: for every stride a batch of k padded rows through the stock model with full
+logits, one run for each of none, first, logprob (rank k rows, then score the chosen) and oracle.
+Its cost is the same for every stride, so it is timed on evenly spaced strides; the engine scores
+all of them. Their numbers are compared on the strides both scored.
+
+    python benchmarks/bench_scoring.py --text test.txt.gz --passages passages.jsonl.gz
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from ralm_engine.config import JobConfig, job_from_table
+from ralm_engine.jobs.plan import matrix_rate
+from ralm_engine.jobs.prepare import Inputs, hardware, prepare_inputs
+from ralm_engine.jobs.revision import code_revision
+from ralm_engine.lm.cost import cost_of
+from ralm_engine.lm.models import LoadedModel, load_model
+from ralm_engine.lm.scorer import Scorer
+from ralm_engine.ralm.retrieve import RetrievedShard
+from ralm_engine.ralm.rows import BASELINE
+from ralm_engine.ralm.score import lay_out
+from ralm_engine.ralm.shards import Shard, Span
+
+LOOKBACK = 16
+STRIDE = 4
+RANKERS = ("none", "first", "logprob", "oracle")
+
+
+@dataclass
+class Case:
+    """One job size, prepared: the same strides for everybody."""
+
+    inputs: Inputs
+    retrieved: RetrievedShard
+    strides: int
+
+    @property
+    def cfg(self) -> JobConfig:
+        return self.inputs.spec.cfg
+
+
+def prepare(args: argparse.Namespace, folder: Path, *, max_length: int, strides: int) -> Case:
+    text = folder / "stream.txt"
+    opened = gzip.open if args.text.suffix == ".gz" else open
+    with opened(args.text, "rt", encoding="utf-8") as source:
+        text.write_text(source.read(40 * (max_length + STRIDE * strides)), encoding="utf-8")
+    cfg = job_from_table(
+        {
+            "input": {"path": str(text), "limit_tokens": max_length + STRIDE * strides},
+            "model": {"name": args.model},
+            "passages": {"path": str(args.passages)},
+            "retrieval": {"index": str(args.index), "k": args.k, "stride": STRIDE},
+            "window": {
+                "max_length": max_length,
+                "max_passage_length": 100 if max_length < 512 else 256,
+            },
+            "rank": {"lookback": LOOKBACK},
+        },
+        base=folder,
+        source="bench_scoring",
+    )
+    inputs = prepare_inputs(cfg, streams_file=folder / "streams.arrow")
+    span = Span(stream=0, first_stride=0, num_strides=strides, warmup=False)
+    retrieved = inputs.spec.shard_retriever().retrieve(Shard(part=0, spans=(span,)))
+    return Case(inputs, retrieved, strides)
+
+
+class Straightforward:
+    """The stock model, a padded batch of rows per stride, full logits."""
+
+    def __init__(self, loaded: LoadedModel, case: Case) -> None:
+        self._model, self._case = loaded.model, case
+        self._block = case.retrieved.blocks[0]
+        self._windows = case.inputs.spec.windows
+
+    def _rows(self, stride: int, candidates: list[int]) -> list[np.ndarray]:
+        """[passage; context; target] of each candidate; BASELINE has no passage."""
+        block = self._block.block
+        t, end = self._windows.span(stride, block.num_tokens)
+        rows = []
+        for rank in candidates:
+            passage = np.zeros(0, dtype=np.int32)
+            if rank != BASELINE:
+                row = int(self._block.candidates.passage_QK[stride, rank])
+                passage = self._case.retrieved.passage_tokens[row]
+            cut = self._windows.left_cut(t, passage.size)
+            rows.append(np.concatenate([passage, block.slice(cut, end)]))
+        return rows
+
+    def _nll(self, rows: list[np.ndarray], last: int) -> np.ndarray:
+        """NLL of the last `last` tokens of every row."""
+        ids = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
+        labels = torch.full_like(ids, -100)
+        mask = torch.zeros_like(ids)
+        for number, row in enumerate(rows):
+            ids[number, : row.size] = torch.from_numpy(row)
+            mask[number, : row.size] = 1
+            labels[number, row.size - last : row.size] = torch.from_numpy(row[-last:])
+        with torch.inference_mode():
+            logits = self._model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+            nll = torch.nn.functional.cross_entropy(
+                logits[:, :-1].reshape(-1, logits.shape[-1]).float(),
+                labels[:, 1:].reshape(-1),
+                reduction="none",
+            ).view(len(rows), -1)
+        return np.stack([nll[i, r.size - 1 - last : r.size - 1] for i, r in enumerate(rows)])
+
+    def score(self, stride: int) -> dict[str, np.ndarray]:
+        """Target NLLs by ranker, from one separate run each."""
+        k = int(self._block.candidates.count_Q[stride])
+        everyone = list(range(k))
+        none = self._nll(self._rows(stride, [BASELINE]), STRIDE)[0]
+        first = self._nll(self._rows(stride, [0]), STRIDE)[0]
+        rank = self._nll(self._rows(stride, everyone), LOOKBACK + STRIDE)[:, :LOOKBACK]
+        chosen = int(rank.sum(1).argmin())
+        logprob = self._nll(self._rows(stride, [chosen]), STRIDE)[0]
+        every = self._nll(self._rows(stride, everyone), STRIDE)
+        oracle = every[int(every.sum(1).argmin())]
+        return {"none": none, "first": first, "logprob": logprob, "oracle": oracle}
+
+
+class Engine:
+    """The engine's own path over all strides at once."""
+
+    def __init__(self, loaded: LoadedModel, case: Case, *, slack: int, max_tokens: int) -> None:
+        self._case = case
+        windows = case.inputs.spec.windows
+        window_cfg = type(windows.cfg)(
+            **{
+                **{n: getattr(windows.cfg, n) for n in windows.cfg.__slots__},
+                "context_slack": slack,
+            }
+        )
+        self._windows = type(windows)(cfg=window_cfg, stride=STRIDE, lookback=LOOKBACK)
+        self._scorer = Scorer(loaded, max_tokens=max_tokens, max_length=case.cfg.window.max_length)
+
+    def score(self) -> tuple[dict[int, dict[str, np.ndarray]], Any]:
+        """Target NLLs by stride and ranker, and the pack plan."""
+        requests, lines = lay_out(self._case.retrieved, self._windows, None)
+        plan = self._scorer.plan(requests)
+        nll = self._scorer.run(requests, plan).nll_W
+        by_stride: dict[int, dict[int, tuple[np.ndarray, float]]] = {}
+        for line in lines:
+            target = nll[line.target_want : line.target_want + STRIDE]
+            rank = nll[line.lookback_want : line.lookback_want + line.lookback_len].sum()
+            by_stride.setdefault(line.stride, {})[line.rank] = (target, float(rank))
+        return {stride: _choices(found) for stride, found in by_stride.items()}, plan
+
+
+def _choices(found: dict[int, tuple[np.ndarray, float]]) -> dict[str, np.ndarray]:
+    ranks = sorted(rank for rank in found if rank != BASELINE)
+    logprob = min(ranks, key=lambda rank: found[rank][1])
+    oracle = min(ranks, key=lambda rank: float(found[rank][0].sum()))
+    return {
+        "none": found[BASELINE][0],
+        "first": found[0][0],
+        "logprob": found[logprob][0],
+        "oracle": found[oracle][0],
+    }
+
+
+def perplexity(scores: dict[int, dict[str, np.ndarray]], ranker: str) -> float:
+    return float(np.exp(np.mean([found[ranker] for found in scores.values()])))
+
+
+def timed(work: Any) -> tuple[float, Any]:
+    began = time.perf_counter()
+    result = work()
+    return time.perf_counter() - began, result
+
+
+def run_case(
+    args: argparse.Namespace, loaded: LoadedModel, case: Case, *, samples: int
+) -> list[dict[str, Any]]:
+    """Engine runs and straightforward strides in turn, so that both see the same machine."""
+    slow = Straightforward(loaded, case)
+    picked = np.linspace(0, case.strides - 1, samples).astype(int).tolist()
+    slacks = {s: Engine(loaded, case, slack=s, max_tokens=args.max_tokens) for s in args.slack}
+    slow.score(picked[0])  # warm-up
+    seconds: dict[str, list[float]] = {"straightforward": []}
+    truth: dict[int, dict[str, np.ndarray]] = {}
+    results: dict[int, Any] = {}
+    turns = max(args.repeats, 1)
+    for turn in range(turns):
+        for stride in picked[turn::turns]:
+            took, truth[stride] = timed(lambda stride=stride: slow.score(stride))
+            seconds["straightforward"].append(took)
+        for slack, engine in slacks.items():
+            took, results[slack] = timed(engine.score)
+            seconds.setdefault(f"slack {slack}", []).append(took / case.strides)
+    base = median(seconds["straightforward"])
+    cost = cost_of(loaded.model.config)
+    rate = matrix_rate(case.cfg.model)
+    exact = results[args.slack[0]][0]
+    rows = [
+        {
+            "max_length": case.cfg.window.max_length, "path": "straightforward",
+            "strides": len(truth), "seconds_per_stride": base, "ratio": 1.0,
+            "tokens_per_stride": (2 * args.k + 3) * case.cfg.window.max_length,
+        }
+    ]  # fmt: skip
+    for slack, (scores, plan) in results.items():
+        took = median(seconds[f"slack {slack}"])
+        flop = cost.flop(tokens=plan.tokens_forwarded, pairs=plan.attended, wants=plan.wants)
+        error = max(
+            float(np.abs(scores[stride][name] - truth[stride][name]).max())
+            for stride in truth
+            for name in ("none", "first")
+        )
+        rows.append(
+            {
+                "max_length": case.cfg.window.max_length, "path": f"engine, slack {slack}",
+                "strides": case.strides, "seconds_per_stride": took, "ratio": base / took,
+                "tokens_per_stride": plan.tokens_forwarded / case.strides,
+                "rows_per_stride": plan.rows / case.strides,
+                "floor_seconds_per_stride": flop / rate / case.strides,
+                "of_floor": flop / rate / case.strides / took,
+                "largest_difference": error,
+                "perplexity": {name: perplexity(scores, name) for name in RANKERS},
+                "perplexity_change": {
+                    name: perplexity(scores, name) / perplexity(exact, name) - 1
+                    for name in RANKERS
+                },
+            }
+        )  # fmt: skip
+        if slack == 0 and not error < 1e-3:
+            raise SystemExit(f"results differ by {error}: no ratio is printed for wrong numbers")
+    return rows
+
+
+def peak_memory(args: argparse.Namespace, path: str, max_length: int) -> int:
+    """Peak resident bytes above the loaded model, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, __file__, *_forwarded(args), "--peak", path, "--lengths", str(max_length)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return int(done.stdout.strip().splitlines()[-1])
+
+
+def _forwarded(args: argparse.Namespace) -> list[str]:
+    names = ("text", "passages", "index", "model", "k", "max_tokens")
+    return [part for n in names for part in (f"--{n.replace('_', '-')}", str(getattr(args, n)))]
+
+
+def print_peak(args: argparse.Namespace, folder: Path) -> None:
+    case = prepare(args, folder, max_length=args.lengths[0], strides=4)
+    loaded = load_model(case.cfg.model)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if args.peak == "straightforward":
+        Straightforward(loaded, case).score(0)
+    else:
+        Engine(loaded, case, slack=0, max_tokens=args.max_tokens).score()
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print((after - before) * 1024)
+
+
+def profile(args: argparse.Namespace, loaded: LoadedModel, case: Case) -> list[dict[str, Any]]:
+    """Where the engine's time goes: operators by their own CPU time, over one engine run."""
+    engine = Engine(loaded, case, slack=0, max_tokens=args.max_tokens)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as recorded:
+        engine.score()
+    events = sorted(recorded.key_averages(), key=lambda e: -e.self_cpu_time_total)
+    total = sum(event.self_cpu_time_total for event in events)
+    return [
+        {"operator": e.key, "share": e.self_cpu_time_total / total, "calls": e.count}
+        for e in events[:12]
+    ]
+
+
+def markdown(report: dict[str, Any]) -> str:
+    machine = report["hardware"]
+    lines = [
+        f"# Scoring against the straightforward evaluation, {report['date']}",
+        "",
+        f"{report['model']}, float32, k = {report['k']}, stride {STRIDE}; {machine['processor']}, "
+        f"{machine['cores']} cores, torch {report['torch']}, commit {report['commit']}; "
+        f"`{report['command']}`.",
+        "",
+        "| max_length | path | s/stride | ratio | tokens/stride | of FLOP floor | largest diff. |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row['max_length']} | {row['path']} | {row['seconds_per_stride']:.3f} | "
+        f"{row['ratio']:.2f} | {row['tokens_per_stride']:,.0f} | "
+        + (f"{row['of_floor']:.0%}" if "of_floor" in row else "")
+        + " | "
+        + (f"{row['largest_difference']:.1e}" if "largest_difference" in row else "")
+        + " |"
+        for row in report["rows"]
+    ]
+    lines += ["", "Perplexity change under slack, against exact:", ""]
+    lines += [
+        "| max_length | path | none | first | logprob | oracle |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in report["rows"]:
+        if "perplexity_change" in row:
+            changes = " | ".join(f"{row['perplexity_change'][n]:+.2%}" for n in RANKERS)
+            lines.append(f"| {row['max_length']} | {row['path']} | {changes} |")
+    lines += ["", "Peak memory above the loaded model:", ""]
+    lines += [
+        f"* max_length {length}: "
+        + ", ".join(f"{path} {value / 2**20:,.0f} MiB" for path, value in peaks.items())
+        for length, peaks in report["peak_bytes"].items()
+    ]
+    lines += ["", "Where the engine's time goes (own CPU time by operator, slack 0):", ""]
+    lines += [f"* {e['operator']}: {e['share']:.1%}" for e in report["profile"]]
+    return "\n".join(lines) + "\n"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--text", type=Path, required=True, help="plain text, .gz allowed")
+    parser.add_argument("--passages", type=Path, required=True, help="any passage source")
+    parser.add_argument("--index", type=Path, default=Path(tempfile.gettempdir()) / "bench-index")
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--k", type=int, default=16)
+    parser.add_argument("--lengths", type=int, nargs="+", default=[256, 1024])
+    parser.add_argument("--strides", type=int, nargs="+", default=[48, 16])
+    parser.add_argument("--samples", type=int, nargs="+", default=[6, 3])
+    parser.add_argument("--slack", type=int, nargs="+", default=[0, 60])
+    parser.add_argument("--max-tokens", type=int, default=16384)
+    parser.add_argument("--repeats", type=int, default=3, help="engine runs, medians are quoted")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--peak", choices=("straightforward", "engine"), help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments()
+    with tempfile.TemporaryDirectory() as folder:
+        if args.peak:
+            print_peak(args, Path(folder))
+            return
+        rows: list[dict[str, Any]] = []
+        shares: list[dict[str, Any]] = []
+        loaded = None
+        for length, strides, samples in zip(args.lengths, args.strides, args.samples, strict=True):
+            case = prepare(args, Path(folder), max_length=length, strides=strides)
+            loaded = loaded or load_model(case.cfg.model)
+            rows += run_case(args, loaded, case, samples=samples)
+            print(json.dumps(rows, indent=1), flush=True)
+            shares = shares or profile(args, loaded, case)
+    report = {
+        "date": time.strftime("%Y-%m-%d"),
+        "command": "python benchmarks/bench_scoring.py " + " ".join(
+            f"--{n.replace('_', '-')} {getattr(args, n).name}" for n in ("text", "passages")
+        ),
+        "commit": code_revision(),
+        "hardware": hardware(),
+        "torch": torch.__version__,
+        "model": args.model,
+        "k": args.k,
+        "rows": rows,
+        "peak_bytes": {
+            length: {p: peak_memory(args, p, length) for p in ("straightforward", "engine")}
+            for length in args.lengths
+        },
+        "profile": shares,
+    }  # fmt: skip
+    args.out.mkdir(parents=True, exist_ok=True)
+    name = args.out / f"{report['date']}-scoring.md"
+    name.write_text(markdown(report), encoding="utf-8")
+    print(name.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main()
