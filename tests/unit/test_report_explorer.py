@@ -103,6 +103,19 @@ def test_choices_are_those_of_the_slow_twin(data, lines):
     assert data["rankers"] == ["first", "logprob", "oracle"]
 
 
+def test_the_gains_that_select_strides_are_baseline_minus_choice(run, lines):
+    """Fails when the extremes of a large run would be picked by a wrong figure."""
+    survey = survey_run(run)
+    for ranker in ("first", "logprob", "oracle"):
+        for gain, rank, (stride, candidates) in zip(
+            survey.gains[ranker], survey.chosen[ranker], lines, strict=True
+        ):
+            base = sum(stride["baseline_nll"])
+            own = sum(candidates[rank]["target_nll"]) if rank >= 0 else base
+            # float32 sums of at most 4 NLLs below 64: half a unit in the last place each.
+            assert gain == pytest.approx(base - own, abs=8 * 64 * 2**-24)
+
+
 def test_pieces_joined_are_the_text_and_no_character_is_cut(data, run):
     """Fails when emoji or CJK bytes become U+FFFD or a token's text is given twice."""
     store = StreamStore.open(run.location.local / "streams.arrow")
