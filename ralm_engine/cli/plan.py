@@ -47,13 +47,20 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_plan(plan: Mapping[str, object]) -> None:
-    from ralm_engine.cli.output import console, table
+    figures = {
+        _label(key): format_figure(key, value)
+        for key, value in plan.items()
+        if not isinstance(value, (Mapping, list))
+    }
+    width = max(map(len, figures))
+    room = max(map(len, figures.values()))
+    for label, figure in figures.items():
+        print(f"{label:{width}}  {figure:>{room}}")
 
-    made = table("Plan", ["", ""])
-    for key, value in plan.items():
-        if not isinstance(value, (Mapping, list)):
-            made.add_row(key.replace("_", " "), format_figure(key, value))
-    console().print(made)
+
+def _label(key: str) -> str:
+    """The figure's name without the unit that `format_figure` prints."""
+    return {"seconds": "time"}.get(key, key.removesuffix("_bytes")).replace("_", " ")
 
 
 def format_figure(key: str, value: object) -> str:
@@ -62,10 +69,19 @@ def format_figure(key: str, value: object) -> str:
 
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return "-" if value is None else str(value)
-    if key.endswith("seconds"):
+    if key == "seconds":
         return duration(value)
     if key.endswith("bytes"):
         return f"{value / 2**30:.2f} GiB"
     if key.startswith("flop"):
-        return f"{value:.2e}"
+        return _scaled(value, "FLOP/s" if key.endswith("per_second") else "FLOP")
+    if key.startswith("share"):
+        return f"{value:.0%}"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.3g}"
+
+
+def _scaled(value: float, unit: str) -> str:
+    for prefix, size in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9)):
+        if value >= size:
+            return f"{value / size:,.3g} {prefix}{unit}"
+    return f"{value:,.3g} {unit}"

@@ -24,7 +24,7 @@ _JOB = """\
 [input]
 path = "articles.jsonl"
 streams = "document"       # every article is a stream of its own
-limit_tokens = 96          # of each, so that the demo takes minutes on two cores
+limit_tokens = 80          # of each, so that the demo takes minutes on two cores
 
 [model]
 name = "smollm2"
