@@ -12,12 +12,13 @@ constexpr double kUntouched = -1.0;
 }  // namespace
 
 ExhaustiveSearch::ExhaustiveSearch(const IndexReader& index, const Bm25& bm25)
-    : index_(index), bm25_(bm25), sums_(index.num_passages(), kUntouched) {}
+    : index_(index), bm25_(bm25) {}
 
 std::vector<Hit> ExhaustiveSearch::search(const Query& query, std::size_t k,
                                           std::span<const std::uint8_t> excluded) {
   std::array<PassageId, kBlockSize> passages{};
   std::array<std::uint32_t, kBlockSize> frequencies{};
+  sums_.resize(index_.num_passages(), kUntouched);
   touched_.clear();
   for (const QueryTerm& term : query.terms) {
     PostingReader reader = index_.postings(term.term);

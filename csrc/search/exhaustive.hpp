@@ -11,7 +11,7 @@
 
 namespace ralm {
 
-// Reusable between queries: two arrays over all passages.
+// Reusable between queries; allocates its sums over all passages when first used.
 class ExhaustiveSearch {
  public:
   ExhaustiveSearch(const IndexReader& index, const Bm25& bm25);
