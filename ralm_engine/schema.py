@@ -95,6 +95,7 @@ TIMING = _schema(
     _field("retrieve_seconds", pa.float64(), "wall time in the retriever"),
     _field("score_seconds", pa.float64(), "wall time in the model"),
     _field("flop", pa.float64(), "estimated floating-point operations of the forwards"),
+    _field("peak_bytes", pa.int64(), "peak resident memory of the scoring worker so far"),
     _field("worker", pa.string(), "host and process that scored the shard"),
     _field("finished_at", pa.float64(), "seconds since 1970-01-01 UTC"),
 )

@@ -184,7 +184,7 @@ def prepare_run(cfg: JobConfig, *, progress: Progress | None = None) -> Prepared
 
 
 def _manifest(cfg: JobConfig, inputs: Inputs, hashes: dict[str, str]) -> dict[str, Any]:
-    first_window = inputs.streams.token_ids(0)[: cfg.window.max_length].tolist()
+    first_window = inputs.streams.token_ids(0)[: inputs.spec.windows.capacity].tolist()
     return {
         "num_shards": len(inputs.shards),
         "num_strides": sum(shard.num_strides for shard in inputs.shards),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ralm_engine.config import JobConfig
 from ralm_engine.jobs.inline import run_inline
@@ -50,7 +51,12 @@ def run_job(cfg: JobConfig, *, progress: ProgressSink | None = None) -> RunOutco
             run.update_manifest({"plan": plan_inputs(prepared.inputs).as_dict()})
         run.write_table("streams", streams_table(prepared.inputs))
         failed = _score_pending(prepared, progress)
-        complete = run.finish({"failed_shards": {str(part): why for part, why in failed.items()}})
+        complete = run.finish(
+            {
+                "failed_shards": {str(part): why for part, why in failed.items()},
+                "peak_memory_bytes": pc.max(run.tables("timing")["peak_bytes"]).as_py(),
+            }
+        )
         summary = _conclude(cfg, run) if complete else None
     return RunOutcome(
         path=run.location.label,

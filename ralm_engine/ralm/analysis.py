@@ -210,12 +210,13 @@ def _throughput(run: RunDirectory) -> Mapping[str, Any] | None:
     sums = {
         name: pc.sum(table.column(name)).as_py()
         for name in table.column_names
-        if name not in ("part", "worker", "finished_at")
+        if name not in ("part", "peak_bytes", "worker", "finished_at")
     }
     seconds = sums["score_seconds"]
     forwarded = sums["tokens_forwarded"]
     return {
         **sums,
+        "peak_bytes": pc.max(table.column("peak_bytes")).as_py(),
         "tokens_forwarded_per_second": forwarded / seconds if seconds else None,
         "share_saved": 1 - forwarded / sums["tokens_asked"] if sums["tokens_asked"] else None,
         "workers": len(table.column("worker").unique()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import time
 from collections.abc import Iterable, Sequence
@@ -79,6 +80,7 @@ class ShardScorer:
             "retrieve_seconds": shard.seconds,
             "score_seconds": seconds,
             "flop": flop,
+            "peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
             "worker": f"{socket.gethostname()}:{os.getpid()}",
             "finished_at": time.time(),
         }
