@@ -12,11 +12,11 @@ C++ side walks one table.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
 
 import unicodedataplus as ud
+from automaton import Fragment, Grammar, Traits, determinise, minimise
 
 NUM_CODE_POINTS = 0x110000
 UNICODE_VERSION = (12, 1)
@@ -40,7 +40,32 @@ WORD_BREAK = {
     "ZWJ": "ignorable",
 }
 
-Traits = frozenset[str]
+# Where Unicode 12.1 and the data of `unicodedataplus` differ on characters of 12.1; found by
+# comparing all code points with Lucene (benchmarks/retrieval/compare_analyzer.py).
+OLD_WORD_BREAK = {
+    "Other": (
+        (0x2E5, 0x2EB),
+        (0x55A, 0x55A),
+        (0x55F, 0x55F),
+        (0x58A, 0x58A),
+        (0x19DA, 0x19DA),
+        (0xA708, 0xA716),
+        (0x16FE2, 0x16FE2),
+    ),
+    "Format": (
+        (0x600, 0x605),
+        (0x6DD, 0x6DD),
+        (0x70F, 0x70F),
+        (0x8E2, 0x8E2),
+        (0x110BD, 0x110BD),
+        (0x110CD, 0x110CD),
+    ),
+    "MidNum": ((0xFE10, 0xFE10), (0xFE14, 0xFE14)),
+}
+OLD_COMPLEX_CONTEXT = frozenset((0x19DA,))
+OLD_NOT_HAN = frozenset((0x16FE2,))
+# Unassigned code points that 12.1 set aside for pictographs; later versions gave some back.
+RESERVED_FOR_PICTOGRAPHS = ((0x1F000, 0x1F0FF), (0x1F1AE, 0x1F1E5), (0x1F200, 0x1FFFD))
 
 
 def _is_known(char: str) -> bool:
@@ -51,13 +76,29 @@ def _is_known(char: str) -> bool:
     )
 
 
+def _inside(code: int, ranges: Iterable[tuple[int, int]]) -> bool:
+    return any(first <= code <= last for first, last in ranges)
+
+
+def _word_break(code: int) -> str:
+    for value, ranges in OLD_WORD_BREAK.items():
+        if _inside(code, ranges):
+            return value
+    return str(ud.word_break(chr(code)))
+
+
+def _is_pictograph(code: int, char: str) -> bool:
+    reserved = not _is_known(char) and _inside(code, RESERVED_FOR_PICTOGRAPHS)
+    return reserved or bool(ud.is_extended_pictographic(char))
+
+
 def _emoji_traits(code: int, char: str) -> set[str]:
     traits = set()
     keycap = char in "0123456789#*"
     modifier = ud.is_emoji_modifier(char)
     plain = not (keycap or modifier or code in ACCIDENTAL_EMOJI)
     regional = ud.word_break(char) == "Regional_Indicator"
-    if ud.is_extended_pictographic(char) or (ud.is_emoji(char) and plain and not regional):
+    if _is_pictograph(code, char) or (ud.is_emoji(char) and plain and not regional):
         traits.add("emoji")
     if modifier:
         traits.add("emoji_modifier")
@@ -73,15 +114,15 @@ def traits_of(code: int) -> Traits:
     char = chr(code)
     traits = _emoji_traits(code, char)
     if _is_known(char):
-        word_break = WORD_BREAK.get(str(ud.word_break(char)))
+        word_break = WORD_BREAK.get(_word_break(code))
         if word_break:
             traits.add(word_break)
         if 0xFF00 <= code <= 0xFFEF and ud.category(char) == "Nd":
             traits.add("numeric")
         for script in ("Han", "Hiragana"):
-            if ud.script(char) == script:
+            if ud.script(char) == script and code not in OLD_NOT_HAN:
                 traits.add(script.lower())
-        if ud.line_break(char) == "SA":
+        if ud.line_break(char) == "SA" or code in OLD_COMPLEX_CONTEXT:
             traits.add("complex_context")
     special = {0x200D: "zwj", 0xFE0F: "emoji_selector", 0x20E3: "keycap", 0xE007F: "tag_end"}
     if code in special:
@@ -91,71 +132,6 @@ def traits_of(code: int) -> Traits:
     if code in PRESENTATION_SELECTORS:
         traits.add("selector")
     return frozenset(traits)
-
-
-@dataclass(frozen=True)
-class Fragment:
-    """A piece of a nondeterministic automaton with one entry and one exit."""
-
-    entry: int
-    exit: int
-
-
-@dataclass
-class Grammar:
-    """Thompson's construction over sets of character classes."""
-
-    classes: list[Traits]
-    edges: list[dict[int, set[int]]] = field(default_factory=list)
-    silent: list[set[int]] = field(default_factory=list)
-
-    def state(self) -> int:
-        self.edges.append({})
-        self.silent.append(set())
-        return len(self.edges) - 1
-
-    def char(self, accept: Callable[[Traits], bool]) -> Fragment:
-        entry, leave = self.state(), self.state()
-        for index, traits in enumerate(self.classes):
-            if accept(traits):
-                self.edges[entry].setdefault(index, set()).add(leave)
-        return Fragment(entry, leave)
-
-    def any_of(self, *names: str) -> Fragment:
-        return self.char(lambda traits: bool(traits & set(names)))
-
-    def seq(self, *parts: Fragment) -> Fragment:
-        for left, right in zip(parts, parts[1:], strict=False):
-            self.silent[left.exit].add(right.entry)
-        return Fragment(parts[0].entry, parts[-1].exit)
-
-    def alt(self, *parts: Fragment) -> Fragment:
-        entry, leave = self.state(), self.state()
-        for part in parts:
-            self.silent[entry].add(part.entry)
-            self.silent[part.exit].add(leave)
-        return Fragment(entry, leave)
-
-    def opt(self, part: Fragment) -> Fragment:
-        self.silent[part.entry].add(part.exit)
-        return part
-
-    def plus(self, part: Fragment) -> Fragment:
-        wrapped = self.alt(part)
-        self.silent[part.exit].add(part.entry)
-        return wrapped
-
-    def star(self, part: Fragment) -> Fragment:
-        return self.opt(self.plus(part))
-
-    def with_ignorables(self, *names: str) -> Fragment:
-        """WB4: a character followed by any Extend, Format or ZWJ."""
-        return self.seq(self.any_of(*names), self.star(self.any_of("ignorable")))
-
-    def with_plain_ignorables(self, *names: str) -> Fragment:
-        """As WB4, but presentation selectors stay visible to the emoji rules."""
-        follower = self.char(lambda traits: "ignorable" in traits and "selector" not in traits)
-        return self.seq(self.any_of(*names), self.star(follower))
 
 
 def emoji_rules(g: Grammar) -> Fragment:
@@ -205,68 +181,11 @@ def word_rules(g: Grammar) -> Fragment:
 
 
 def token_rules(g: Grammar) -> Fragment:
+    """Everything that is a token; what matches nothing is skipped."""
     single = g.alt(g.with_ignorables("han"), g.with_ignorables("hiragana"))
     return g.alt(
         emoji_rules(g), word_rules(g), g.plus(g.with_ignorables("complex_context")), single
     )
-
-
-def _closure(g: Grammar, states: Iterable[int]) -> frozenset[int]:
-    seen, todo = set(states), list(states)
-    while todo:
-        for target in g.silent[todo.pop()] - seen:
-            seen.add(target)
-            todo.append(target)
-    return frozenset(seen)
-
-
-def determinise(g: Grammar, rule: Fragment) -> tuple[list[list[int]], list[bool]]:
-    """Subset construction. State 0 is dead, state 1 the start."""
-    start = _closure(g, [rule.entry])
-    names = {frozenset[int](): 0, start: 1}
-    order = [frozenset[int](), start]
-    table: list[list[int]] = []
-    for states in order:
-        row = []
-        for index in range(len(g.classes)):
-            targets = {t for s in states for t in g.edges[s].get(index, ())}
-            closed = _closure(g, targets)
-            if closed not in names:
-                names[closed] = len(order)
-                order.append(closed)
-            row.append(names[closed])
-        table.append(row)
-    return table, [rule.exit in states for states in order]
-
-
-def minimise(
-    table: list[list[int]], accepting: list[bool]
-) -> tuple[list[list[int]], list[bool], list[int]]:
-    """Moore's partition refinement; also merges classes that no state tells apart.
-
-    Returns the smaller table, its accepting flags and the new class of every old class.
-    """
-    block = [int(flag) for flag in accepting]
-    while True:
-        keys = [(block[s], *(block[t] for t in row)) for s, row in enumerate(table)]
-        names: dict[tuple[int, ...], int] = {}
-        for key in keys:
-            names.setdefault(key, len(names))
-        refined = [names[key] for key in keys]
-        if len(set(refined)) == len(set(block)):
-            break
-        block = refined
-    num_states = len(set(block))
-    # The first two old states are dead and start, and `names` numbers blocks by first use.
-    small = [[0] * len(table[0]) for _ in range(num_states)]
-    accept = [False] * num_states
-    for state, row in enumerate(table):
-        small[refined[state]] = [refined[target] for target in row]
-        accept[refined[state]] = accepting[state]
-    columns: dict[tuple[int, ...], int] = {}
-    merged = [columns.setdefault(column, len(columns)) for column in zip(*small, strict=True)]
-    first = [merged.index(index) for index in range(len(columns))]
-    return [[row[index] for index in first] for row in small], accept, merged
 
 
 def lower_pairs() -> list[tuple[int, int]]:
@@ -330,6 +249,7 @@ const std::size_t kNumLowerPairs = {len(lowers)};
 
 
 def main() -> None:
+    """Writes the file named on the command line."""
     Path(sys.argv[1]).write_text(render(), encoding="ascii")
 
 
