@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 PY     := $(BIN)/python
 PIP    := $(PY) -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 NATIVE := $(wildcard setup.py csrc/*.cpp csrc/*.hpp csrc/*.h csrc/*/*.cpp csrc/*/*.hpp csrc/*/*.h)
-LINTED := ralm_engine kernels tests $(wildcard benchmarks setup.py tools)
+LINTED := ralm_engine kernels tests .ci/wheel.py $(wildcard benchmarks setup.py tools)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lucene demo test test-slow test-gpu coverage check fix bench clean
+.PHONY: help setup lucene demo test test-slow test-gpu coverage check fix wheel bench clean
 .SUFFIXES:
 
 help: ## list the targets
@@ -52,11 +52,17 @@ fix: $(VENV)/.dev ## let the formatters edit
 	$(BIN)/ruff format $(LINTED)
 	git ls-files '*.cpp' '*.hpp' '*.h' | xargs -r $(BIN)/clang-format -i
 
+wheel: $(VENV)/.deps ## build a wheel and run it outside the tree
+	rm -rf dist
+	$(PY) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	$(PY) -m pip install --quiet --no-deps --target dist/installed dist/*.whl
+	cd / && PYTHONPATH=$(CURDIR)/dist/installed $(abspath $(PY)) -P $(CURDIR)/.ci/wheel.py
+
 bench: $(VENV)/.ready ## run the benchmarks; results go to benchmarks/results
 	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(PY) $$script || exit 1; done
 
 clean: ## remove the environment and everything built
-	rm -rf $(VENV) build dist *.egg-info demo/run .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find ralm_engine kernels tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 	rm -f ralm_engine/_native*.so .coverage .coverage.*
 

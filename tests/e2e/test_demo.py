@@ -1,4 +1,4 @@
-"""The first thing a newcomer runs: the demo's files, and its job scored for real at a small size."""
+"""The first thing a newcomer runs: the demo's files, and its job scored for real, but small."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_writing_again_changes_nothing(tmp_path):
 
 @pytest.mark.parametrize("wheel", WHEELS)
 def test_a_missing_wheel_is_named_with_its_command(tmp_path, monkeypatch, wheel):
-    """Fails when a missing wheel ends in a traceback, or the advice would pull in its dependencies."""
+    """Fails when a missing wheel is a traceback, or the advice would pull in dependencies."""
     found = importlib.util.find_spec
     monkeypatch.setattr(
         demo.importlib.util, "find_spec", lambda name: None if name == wheel else found(name)
