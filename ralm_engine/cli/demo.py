@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
 
 from ralm_engine.cli.options import Commands, add_command, add_json
@@ -49,7 +50,7 @@ def add(commands: Commands) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes the job, runs it, prints the table."""
-    from ralm_engine.cli.progress import progress_display
+    from ralm_engine.cli.progress import progress_display, stage_display
     from ralm_engine.cli.score import show_outcome
     from ralm_engine.config import load_job
     from ralm_engine.jobs.demo import write_demo_job
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     job = write_demo_job(args.out)
     cfg = load_job(job, overrides=[f"run.executor={args.executor}"])
     with progress_display() as progress:
-        outcome = run_job(cfg, progress=progress)
+        outcome = run_job(cfg, progress=progress, stages=stage_display(time.monotonic))
     show_outcome(outcome, as_json=args.json)
     if not args.json:
         print(f"job file:      {job}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Mapping
 
 from ralm_engine.cli.options import Commands, add_command, add_job, add_json, load
@@ -36,9 +37,10 @@ def run(args: argparse.Namespace) -> int:
     """Plans the job and prints the plan."""
     cfg = load(args)  # before the heavy imports: a slip in the job file shows at once
     from ralm_engine.cli.output import print_json
+    from ralm_engine.cli.progress import stage_display
     from ralm_engine.jobs.plan import plan_job
 
-    plan = plan_job(cfg).as_dict()
+    plan = plan_job(cfg, stages=stage_display(time.monotonic)).as_dict()
     if args.json:
         print_json(plan)
     else:

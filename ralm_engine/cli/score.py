@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from ralm_engine.cli.options import Commands, add_command, add_job, add_json, load
@@ -45,11 +46,11 @@ def add(commands: Commands) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the job and prints what it found."""
     cfg = load(args)  # before the heavy imports: a slip in the job file shows at once
-    from ralm_engine.cli.progress import progress_display
+    from ralm_engine.cli.progress import progress_display, stage_display
     from ralm_engine.jobs.score import run_job
 
     with progress_display() as progress:
-        outcome = run_job(cfg, progress=progress)
+        outcome = run_job(cfg, progress=progress, stages=stage_display(time.monotonic))
     show_outcome(outcome, as_json=args.json)
     return 0
 

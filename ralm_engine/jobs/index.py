@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ralm_engine.errors import InputError
+from ralm_engine.jobs.progress import StageSink, of_stage
 from ralm_engine.retrieval.config import RetrievalConfig
 from ralm_engine.retrieval.factory import open_retriever
 from ralm_engine.retrieval.protocol import Retriever
 from ralm_engine.store.hashing import hash_value
 from ralm_engine.text.passages import PassagesConfig, PassageStore, ensure_passages
-
-Progress = Callable[[str, int, int], None]
 
 _WHAT_AN_INDEX_IS = ("format", "format_version", "analyzer", "num_passages", "passages_hash")
 """Header entries that decide what a search returns; two builds that share them are one index."""
@@ -30,14 +28,14 @@ def passages_file(passages: PassagesConfig, retrieval: RetrievalConfig) -> Path:
 
 
 def ensure_index(
-    passages: PassagesConfig, retrieval: RetrievalConfig, *, progress: Progress | None = None
+    passages: PassagesConfig, retrieval: RetrievalConfig, *, progress: StageSink | None = None
 ) -> tuple[PassageStore, str]:
     """Opens passages and index, building what is absent.
 
     Args:
         passages: the job's [passages] section.
         retrieval: the job's [retrieval] section.
-        progress: told (what, done, all) during the builds.
+        progress: told during the builds.
 
     Returns:
         The passages, and a hash of what the index is.
@@ -47,8 +45,8 @@ def ensure_index(
     """
     file = passages_file(passages, retrieval)
     file.parent.mkdir(parents=True, exist_ok=True)
-    store = ensure_passages(passages, file, progress=_named(progress, "cutting passages"))
-    open_retriever(retrieval, store, progress=_named(progress, "indexing"))
+    store = ensure_passages(passages, file, progress=of_stage(progress, "cutting passages"))
+    open_retriever(retrieval, store, progress=of_stage(progress, "indexing"))
     header = read_header(Path(retrieval.index))
     return store, hash_value({name: header[name] for name in _WHAT_AN_INDEX_IS})
 
@@ -102,9 +100,3 @@ def _engine_of(directory: Path) -> Any:
         if kind == engine.FORMAT:
             return getattr(engine, name)
     raise InputError(f'{directory}: its format "{kind}" is not known', hint="build the index again")
-
-
-def _named(progress: Progress | None, what: str) -> Callable[[int, int], None] | None:
-    if progress is None:
-        return None
-    return lambda done, total: progress(what, done, total)

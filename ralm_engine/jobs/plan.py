@@ -13,6 +13,7 @@ import torch
 
 from ralm_engine.config import JobConfig
 from ralm_engine.jobs.prepare import STREAMS_FILE, Inputs, prepare_inputs
+from ralm_engine.jobs.progress import StageSink
 from ralm_engine.lm.config import ModelConfig
 from ralm_engine.lm.cost import CostModel, cost_of
 from ralm_engine.lm.models import resolve_device
@@ -66,14 +67,19 @@ class Plan:
         return asdict(self)
 
 
-def plan_job(cfg: JobConfig) -> Plan:
+def plan_job(cfg: JobConfig, *, stages: StageSink | None = None) -> Plan:
     """Plans a job; builds passages and index where they are absent, loads no weights.
+
+    Args:
+        cfg: the job.
+        stages: told during long steps.
 
     Raises:
         InputError: anything wrong with the job's files.
     """
     with tempfile.TemporaryDirectory(prefix="ralm-plan-") as folder:
-        return plan_inputs(prepare_inputs(cfg, streams_file=Path(folder) / STREAMS_FILE))
+        streams_file = Path(folder) / STREAMS_FILE
+        return plan_inputs(prepare_inputs(cfg, streams_file=streams_file, progress=stages))
 
 
 def plan_inputs(inputs: Inputs) -> Plan:

@@ -7,7 +7,6 @@ import logging
 import os
 import platform
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,13 +18,14 @@ from transformers import PretrainedConfig
 import ralm_engine
 from ralm_engine.config import JobConfig, config_hash, identity, to_toml
 from ralm_engine.jobs.index import ensure_index
+from ralm_engine.jobs.progress import StageSink, of_stage
 from ralm_engine.jobs.revision import code_revision
 from ralm_engine.jobs.worker import WorkerSpec
 from ralm_engine.lm.models import bos_token, load_config, load_tokenizer, weights_hash
 from ralm_engine.lm.scorer import check_length
 from ralm_engine.ralm.shards import Shard, cut_shards
 from ralm_engine.ralm.windows import Windows
-from ralm_engine.retrieval.filters import exclude_source, listed_exclusion, union
+from ralm_engine.retrieval.filters import exclude_sources, listed_exclusion, union
 from ralm_engine.retrieval.protocol import PassageMask
 from ralm_engine.store.atomic import temporary_name
 from ralm_engine.store.claim import claim_run
@@ -38,8 +38,6 @@ log = logging.getLogger(__name__)
 
 STREAMS_FILE = "streams.arrow"
 _PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "pyarrow", "ray", "triton")
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +66,14 @@ class Inputs:
 
 
 def prepare_inputs(
-    cfg: JobConfig, *, streams_file: Path, progress: Progress | None = None
+    cfg: JobConfig, *, streams_file: Path, progress: StageSink | None = None
 ) -> Inputs:
     """Loads tokenizer and configuration, tokenises the text, opens or builds passages and index.
 
     Args:
         cfg: the job.
         streams_file: where the tokenised text is written.
-        progress: told (what, done, all) during long steps; all is 0 where it is unknown.
+        progress: told during long steps.
 
     Raises:
         InputError: anything wrong with the job's files, found before any scoring.
@@ -95,7 +93,7 @@ def prepare_inputs(
         TextTokenizer(backend),
         streams_file,
         limit_tokens=cfg.input.limit_tokens,
-        progress=_named(progress, "tokenising"),
+        progress=of_stage(progress, "tokenising"),
     )
     passages, index_hash = ensure_index(cfg.passages, cfg.retrieval, progress=progress)
     spec = WorkerSpec(
@@ -133,10 +131,8 @@ def _exclusions(
     mask = None if listed is None else listed.mask
     if not cfg.passages.exclude_source:
         return (mask,)
-    return tuple(
-        union(mask, exclude_source(passages, streams.sources(number)))
-        for number in range(streams.num_streams)
-    )
+    sources = [streams.sources(number) for number in range(streams.num_streams)]
+    return tuple(union(mask, own) for own in exclude_sources(passages, sources))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +143,7 @@ class PreparedRun:
     inputs: Inputs
 
 
-def prepare_run(cfg: JobConfig, *, progress: Progress | None = None) -> PreparedRun:
+def prepare_run(cfg: JobConfig, *, progress: StageSink | None = None) -> PreparedRun:
     """Takes the run directory, prepares the inputs, and creates or resumes the run.
 
     Raises:
@@ -236,9 +232,3 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return ""
-
-
-def _named(progress: Progress | None, what: str) -> Callable[[int, int], None] | None:
-    if progress is None:
-        return None
-    return lambda done, total: progress(what, done, total)

@@ -33,6 +33,16 @@ class ProgressEvent:
 
 ProgressSink = Callable[[ProgressEvent], None]
 
+StageSink = Callable[[str, int, int], None]
+"""Told (what, done, all) during long steps before the first shard; all is 0 where it is unknown."""
+
+
+def of_stage(sink: StageSink | None, what: str) -> Callable[[int, int], None] | None:
+    """The (done, all) callback of one step; None where nobody listens."""
+    if sink is None:
+        return None
+    return lambda done, total: sink(what, done, total)
+
 
 @dataclass(slots=True, kw_only=True)
 class ProgressMeter:

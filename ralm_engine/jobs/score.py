@@ -14,7 +14,7 @@ from ralm_engine.jobs.inline import run_inline
 from ralm_engine.jobs.outcome import RunOutcome, ShardOutcome
 from ralm_engine.jobs.plan import plan_inputs
 from ralm_engine.jobs.prepare import Inputs, PreparedRun, prepare_run
-from ralm_engine.jobs.progress import ProgressMeter, ProgressSink
+from ralm_engine.jobs.progress import ProgressMeter, ProgressSink, StageSink
 from ralm_engine.jobs.worker import WorkerSpec
 from ralm_engine.ralm.analysis import analyze_run, write_summary
 from ralm_engine.ralm.shards import Shard
@@ -31,12 +31,15 @@ MAX_RETRIES = 2
 Executor = Callable[[WorkerSpec, Sequence[Shard], ShardWriter], Iterator[ShardOutcome]]
 
 
-def run_job(cfg: JobConfig, *, progress: ProgressSink | None = None) -> RunOutcome:
+def run_job(
+    cfg: JobConfig, *, progress: ProgressSink | None = None, stages: StageSink | None = None
+) -> RunOutcome:
     """Scores what is not yet committed, then analyses and reports.
 
     Args:
         cfg: the job.
         progress: told after every shard.
+        stages: told during long steps before the first shard.
 
     Returns:
         What became of the run; failed shards are listed, the others are committed.
@@ -45,7 +48,7 @@ def run_job(cfg: JobConfig, *, progress: ProgressSink | None = None) -> RunOutco
         InputError: bad inputs, or a run directory of another job.
         RunError: the run cannot go on (storage, placement), or too many NLLs are not finite.
     """
-    prepared = prepare_run(cfg)
+    prepared = prepare_run(cfg, progress=stages)
     with prepared.run as run:
         if "plan" not in run.manifest:
             run.update_manifest({"plan": plan_inputs(prepared.inputs).as_dict()})

@@ -109,7 +109,7 @@ def test_plan_json_is_the_plan(replace_module, job, capsys):
     """Fails when plan --json prints other keys than the plan has."""
     plan = {"rows": 10, "tokens_asked": 500, "seconds": 1.5}
     answer = types.SimpleNamespace(as_dict=lambda: plan)
-    replace_module("ralm_engine.jobs.plan", plan_job=lambda _: answer)
+    replace_module("ralm_engine.jobs.plan", plan_job=lambda _, **__: answer)
     assert main(["plan", job, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == plan
     assert main(["plan", job]) == 0

@@ -127,7 +127,7 @@ def test_a_reader_that_leaves_is_no_error(tmp_path):
     """Fails when `ralm-engine ... | head -1` ends with a complaint about the pipe."""
     code = (
         "import sys, types, ralm_engine.cli.program as program\n"
-        "sys.modules['ralm_engine.jobs.plan'] = types.SimpleNamespace(plan_job=lambda cfg:\n"
+        "sys.modules['ralm_engine.jobs.plan'] = types.SimpleNamespace(plan_job=lambda cfg, **_:\n"
         "    types.SimpleNamespace(as_dict=lambda: {'x': 'y' * 10_000_000}))\n"
         f"sys.exit(program.main(['plan', '--json', {str(tmp_path / 'job.toml')!r}]))\n"
     )
