@@ -142,10 +142,17 @@ class DocumentFirst:
         return self._builder.build(), order
 
     def _groups(self, uses: list[_Use]) -> Iterator[list[_Use]]:
-        """Strides that share a row: cut for the last one, none lacks more than the slack."""
+        """Strides that share a row: cut for the last one, none lacks more than the slack.
+
+        Nor may the cut reach what an earlier stride has to predict: at the start of a stream whole
+        rows have cut 0, and the first ones hold little but their targets.
+        """
         group: list[_Use] = []
         for use in uses:
-            if group and use.cut - group[0].cut > self._windows.cfg.context_slack:
+            if group and (
+                use.cut - group[0].cut > self._windows.cfg.context_slack
+                or use.cut >= self._lookback_begin(group[0])
+            ):
                 yield group
                 group = []
             group.append(use)
