@@ -40,9 +40,11 @@ std::vector<std::string_view> utf8_views(const py::list& texts, const std::strin
   return views;
 }
 
-py::list analyze(const std::string& text) {
+py::list analyze(const py::str& text) {
   py::list terms;
-  ralm::TermStream stream(text);
+  py::list texts;
+  texts.append(text);
+  ralm::TermStream stream(utf8_views(texts, "text", 0)[0]);
   for (auto term = stream.next(); !term.empty(); term = stream.next()) {
     terms.append(py::str(term.data(), term.size()));
   }

@@ -135,19 +135,21 @@ class NativeIndex:
 
         Args:
             passages: N passages; row numbers become passage numbers.
-            out: directory to create.
+            out: directory to create; may exist when empty.
             num_threads: threads that analyse text.
             memory_bytes: rough bound on the builder's memory; the rest spills to disk beside `out`.
                 The index is the same whatever threads and memory are.
             progress: told after every batch.
 
         Raises:
-            InputError: `out` exists, or a passage that UTF-8 cannot hold, naming its row.
+            InputError: `out` is not empty, or a passage that UTF-8 cannot hold, naming its row.
             RunError: the disk is full or fails.
         """
         out = Path(out)
-        if out.exists():
-            raise InputError(f"{out} exists already", hint="remove it or choose another directory")
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise InputError(
+                f"{out} is in the way of a new index", hint="delete it or name another"
+            )
         if num_threads < 1:
             raise InputError(f"num_threads = {num_threads} must be at least 1")
         try:
