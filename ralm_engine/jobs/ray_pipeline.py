@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import ray
 import ray.data
+from ray.util.metrics import Counter
 
 from ralm_engine.errors import RalmError, RunError
 from ralm_engine.jobs.outcome import ShardOutcome
@@ -29,6 +30,15 @@ PLACEMENT_TIMEOUT_SECONDS = 30.0
 """A job that cannot get its first actor in this time is an error, not a silent wait."""
 
 Row = dict[str, Any]
+
+_METRICS = {
+    "num_strides": "Strides scored",
+    "rows": "LM rows scored",
+    "tokens_asked": "Row tokens before anything is shared",
+    "tokens_forwarded": "Tokens that went through the model",
+    "score_seconds": "Seconds spent scoring",
+}
+"""Columns of the timing table that every scoring actor also exports as Ray metrics, ralm_<name>."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +233,18 @@ class _Retrieve(_Step):
 class _Score(_Step):
     def __init__(self, spec: ray.ObjectRef, num_threads: int) -> None:
         super().__init__(lambda: ray.get(spec).shard_scorer(num_threads=num_threads).score)
+        self._counters = {
+            name: Counter(f"ralm_{name}", description=description)
+            for name, description in _METRICS.items()
+        }
+
+    def __call__(self, row: Row) -> Row:
+        done = super().__call__(row)
+        if done["work"] is not None:
+            line = done["work"].tables["timing"].to_pylist()[0]
+            for name, counter in self._counters.items():
+                counter.inc(line[name])
+        return done
 
 
 class _Commit(_Step):
