@@ -8,19 +8,16 @@ import torch
 
 FLOAT32_PRECISION = "tf32x3"
 
-# Half precision (True) or float32 -> (head size <= 64, <= 128) -> rows, keys, warps, stages.
-_ATTENTION_SHAPES = {
-    True: {
-        (True, True): (128, 64, 4, 3),
-        (False, True): (128, 64, 8, 3),
-        (False, False): (64, 32, 8, 2),
-    },
-    False: {
-        (True, True): (64, 32, 4, 2),
-        (False, True): (64, 32, 8, 2),
-        (False, False): (32, 32, 8, 2),
-    },
-}
+# Query rows, keys, warps and pipeline stages by the wider of the padded head sizes: 64, 128, 256.
+# All come from compiling with Triton 3.6 and 3.9 (benchmarks/kernels/compile_report.py): the
+# largest tile without spilled registers. No GPU has timed them yet; gpu_check.py will.
+_HOPPER_HALF = {64: (128, 64, 4, 3), 128: (128, 64, 8, 3), 256: (64, 32, 8, 2)}
+# Before Hopper both operands of a product sit in registers: 4 warps spill 64 bytes at head size
+# 64, and 64 keys at a time 16 (3.6) to 72 bytes at head size 128.
+_AMPERE_HALF = {64: (128, 64, 8, 3), 128: (128, 32, 8, 3), 256: (64, 32, 8, 2)}
+# Three tf32 products in the place of one: 64 rows spill 280 bytes at head size 128, 32 rows 0 to
+# 32 bytes by version.
+_FLOAT32 = {64: (64, 32, 8, 2), 128: (32, 32, 8, 2), 256: (32, 32, 8, 2)}
 
 # Half precision (True) or float32 -> rows, vocabulary entries, hidden elements, warps, stages.
 _LOGPROB_SHAPES = {
@@ -85,14 +82,14 @@ def attention_launch(
     if width > 256:
         msg = f"segment attention: head size {max(head_size, value_size)} is above 256"
         raise ValueError(msg)
-    is_half = dtype in (torch.float16, torch.bfloat16)
-    rows, keys, warps, stages = _ATTENTION_SHAPES[is_half][width <= 64, width <= 128]
-    # Before Hopper the products' operands sit in registers: 4 warps spill 64 bytes, 8 none.
-    if capability < 90:
-        warps = 8
-    # A tile of 128 rows that holds 64 or fewer wastes half of its products.
+    shapes = _FLOAT32
+    if dtype in (torch.float16, torch.bfloat16):
+        shapes = _HOPPER_HALF if capability >= 90 else _AMPERE_HALF
+    rows, keys, warps, stages = shapes[max(width, 64)]
+    # A tile of 128 rows that holds 64 or fewer wastes half of its products. Half the warps go with
+    # half the rows, but for Blackwell, where 4 warps spill 24 bytes at head size 64.
     if max_rows <= 64 and rows > 64:
-        rows, warps = 64, 4
+        rows, warps = 64, 8 if capability >= 100 else 4
     return AttentionLaunch(
         block_rows=rows,
         block_keys=keys,

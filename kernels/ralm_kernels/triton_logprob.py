@@ -54,32 +54,41 @@ def token_logprob(
     wanted = torch.empty(num_rows, dtype=torch.float32, device=hidden.device)
     partial = torch.empty(4, num_slices, num_rows, dtype=torch.float32, device=hidden.device)
     if num_rows:
-        num_blocks = -(-num_rows // launch.block_rows)
-        head = (hidden, weight, bias if bias is not None else weight, targets)
-        strides = (hidden.stride(0), weight.stride(0))
-        cap = 0.0 if softcap is None else softcap
-        fixed = {
-            "HIDDEN": hidden.shape[1],
-            "HAS_BIAS": bias is not None,
-            "HAS_CAP": softcap is not None,
-            "BLOCK_ROWS": launch.block_rows,
-            "BLOCK_VOCAB": launch.block_vocab,
-            "BLOCK_HIDDEN": launch.block_hidden,
-            "PRECISION": launch.precision,
-            "WIDEN": is_interpreted(),
-            "num_warps": launch.num_warps,
-            "num_stages": launch.num_stages,
-            **LAUNCH_OPTIONS,
-        }
-        _target_logit_kernel[(num_blocks,)](
-            *head, wanted, num_rows, *strides, logit_scale, cap, **fixed
-        )
-        _logprob_kernel[(num_blocks * num_slices,)](
-            *head, wanted, partial,
-            num_rows, vocabulary, *strides, num_blocks, num_slices, logit_scale, cap,
-            SLICE_VOCAB=launch.slice_vocab, **fixed,
-        )  # fmt: skip
+        head = (hidden, weight, bias, targets)
+        _launch(head, wanted, partial, launch, logit_scale=logit_scale, softcap=softcap)
     return _merged(wanted, partial)
+
+
+def _launch(
+    head, wanted, partial, launch: LogprobLaunch, *, logit_scale: float, softcap: float | None
+) -> None:
+    hidden, weight, bias, targets = head
+    num_rows, vocabulary, num_slices = hidden.shape[0], weight.shape[0], partial.shape[1]
+    num_blocks = -(-num_rows // launch.block_rows)
+    head = (hidden, weight, weight if bias is None else bias, targets)
+    strides = (hidden.stride(0), weight.stride(0))
+    cap = 0.0 if softcap is None else softcap
+    fixed = {
+        "HIDDEN": hidden.shape[1],
+        "HAS_BIAS": bias is not None,
+        "HAS_CAP": softcap is not None,
+        "BLOCK_ROWS": launch.block_rows,
+        "BLOCK_VOCAB": launch.block_vocab,
+        "BLOCK_HIDDEN": launch.block_hidden,
+        "PRECISION": launch.precision,
+        "WIDEN": is_interpreted(),
+        "num_warps": launch.num_warps,
+        "num_stages": launch.num_stages,
+        **LAUNCH_OPTIONS,
+    }
+    _target_logit_kernel[(num_blocks,)](
+        *head, wanted, num_rows, *strides, logit_scale, cap, **fixed
+    )  # fmt: skip
+    _logprob_kernel[(num_blocks * num_slices,)](
+        *head, wanted, partial,
+        num_rows, vocabulary, *strides, num_blocks, num_slices, logit_scale, cap,
+        SLICE_VOCAB=launch.slice_vocab, **fixed,
+    )  # fmt: skip
 
 
 def _merged(wanted_M: torch.Tensor, partial_4SM: torch.Tensor) -> TokenLogprob:
