@@ -94,24 +94,25 @@ def attention_case(head_size: int, dtype: str, *, architecture: int, max_rows: i
     )
 
 
-def logprob_case(dtype: str) -> Case:
+def logprob_case(dtype: str, *, target: bool = False) -> Case:
+    """The main kernel, or with bias and cap the one that computes the targets' logits."""
     launch = logprob_launch(num_rows=16384, vocabulary=128256, dtype=DTYPES[dtype])
+    pointers = {"hidden": dtype, "weight": dtype, "bias": dtype, "targets": "i64"}
+    constants = {
+        "HIDDEN": 4096,
+        "HAS_BIAS": target,
+        "HAS_CAP": target,
+        "BLOCK_ROWS": launch.block_rows,
+        "BLOCK_VOCAB": launch.block_vocab,
+        "BLOCK_HIDDEN": launch.block_hidden,
+        "PRECISION": launch.precision,
+        "WIDEN": False,
+    }
     return Case(
-        name=f"token_logprob {dtype} hidden 4096",
-        kernel=triton_logprob._logprob_kernel,
-        constants={
-            "HIDDEN": 4096,
-            "HAS_BIAS": False,
-            "HAS_CAP": False,
-            "BLOCK_ROWS": launch.block_rows,
-            "BLOCK_VOCAB": launch.block_vocab,
-            "BLOCK_HIDDEN": launch.block_hidden,
-            "SLICE_VOCAB": launch.slice_vocab,
-            "PRECISION": launch.precision,
-            "WIDEN": False,
-        },
-        pointers={"hidden": dtype, "weight": dtype, "bias": dtype, "targets": "i64"}
-        | {"wanted": "fp32", "partial": "fp32"},
+        name=f"{'target_logit' if target else 'token_logprob'} {dtype} hidden 4096",
+        kernel=(triton_logprob._target_logit_kernel if target else triton_logprob._logprob_kernel),
+        constants=constants if target else constants | {"SLICE_VOCAB": launch.slice_vocab},
+        pointers=pointers | {"wanted": "fp32"} | ({} if target else {"partial": "fp32"}),
         floats=("scale", "cap"),
         num_warps=launch.num_warps,
         num_stages=launch.num_stages,
@@ -181,6 +182,7 @@ def cases(architecture: int) -> list[Case]:
             for size in (64, 128)
         ),
         logprob_case("bf16"),
+        logprob_case("bf16", target=True),
         logprob_case("fp32"),
     ]
 

@@ -26,7 +26,7 @@ def test_bf16_kernels_compile_without_spills(repository: Path, tmp_path: Path):
     short = {name for name in names if name.endswith("short")}
     checked = [row for row in rows if row["name"] in names - short]
     assert {row["architecture"] for row in checked} == {80, 90, 100}
-    assert len(checked) == 3 * 4
+    assert len(checked) == 3 * 5
     assert [row for row in checked if row["spill_bytes"]] == []
     # Triton 3.6 caps the small tile at 80 registers on sm_100 and spills 12 bytes there; 3.9 none.
     assert max(row["spill_bytes"] for row in rows if row["name"] in short) <= 12
