@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pybind11.setup_helpers import ParallelCompile, Pybind11Extension, naive_recompile
+from pybind11.setup_helpers import ParallelCompile, Pybind11Extension
 from setuptools import setup
 
 ROOT = Path(__file__).parent
@@ -11,8 +11,18 @@ SOURCES = sorted(
     for path in (ROOT / "csrc").rglob("*.cpp")
     if "tests" not in path.parts
 )
+HEADERS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "csrc").rglob("*.hpp"))
+NEWEST_HEADER = max((ROOT / name).stat().st_mtime for name in HEADERS)
 
-ParallelCompile("RALM_BUILD_JOBS", default=0, needs_recompile=naive_recompile).install()
+
+def is_stale(built: str, source: str) -> bool:
+    """Whether an object is older than its source or any header: classes have one layout."""
+    if not Path(built).exists():
+        return True
+    return Path(built).stat().st_mtime < max(Path(source).stat().st_mtime, NEWEST_HEADER)
+
+
+ParallelCompile("RALM_BUILD_JOBS", default=0, needs_recompile=is_stale).install()
 
 setup(
     ext_modules=[
@@ -20,6 +30,7 @@ setup(
             "ralm_engine._native",
             SOURCES,
             include_dirs=["csrc"],
+            depends=HEADERS,
             cxx_std=20,
             # Scores must be Lucene's floats: no fused multiply-add behind our back. One wheel runs
             # everywhere: wider instructions are chosen at run time.

@@ -41,19 +41,14 @@ void StridedSearch::search(std::span<const Query> queries, std::size_t k,
       static_cast<std::uint32_t>((index_.num_passages() + kSpanSize - 1) / kSpanSize);
   for (std::uint32_t span = 0; span < num_spans; ++span) {
     load_span(span);
-    if (span == 0) seed(excluded, k);
     search_span(span, excluded);
   }
-  previous_.clear();
   for (std::size_t i = 0; i < num_lanes_; ++i) {
     Lane& lane = lanes_[i];
     const double top = lane.best.threshold() * lane.scale;
     answered[i] = lane.best.full() && top > lane.slack + 1;
     hits[i] = lane.best.take_sorted();
-    for (const Hit& hit : hits[i]) previous_.push_back(hit.passage);
   }
-  std::sort(previous_.begin(), previous_.end());
-  previous_.erase(std::unique(previous_.begin(), previous_.end()), previous_.end());
 }
 
 void StridedSearch::prepare(std::span<const Query> queries, std::size_t k) {
@@ -66,7 +61,6 @@ void StridedSearch::prepare(std::span<const Query> queries, std::size_t k) {
     Lane& lane = lanes_[i];
     lane.terms.clear();
     lane.best = TopK(k);
-    lane.seed = 0;
     lane.scale = 0;
     cuts_.of[i] = 0xFFFF;
     if (i >= num_lanes_ || queries[i].terms.empty()) continue;
@@ -120,7 +114,7 @@ void StridedSearch::sort_terms() {
 
 void StridedSearch::update_cut(std::size_t i) noexcept {
   const Lane& lane = lanes_[i];
-  const double reach = std::max(lane.best.threshold(), lane.seed) * lane.scale - lane.slack;
+  const double reach = lane.best.threshold() * lane.scale - lane.slack;
   cuts_.of[i] = static_cast<std::uint16_t>(std::clamp(std::floor(reach), 1.0, 65535.0));
 }
 
@@ -128,28 +122,6 @@ void StridedSearch::load_span(std::uint32_t span) {
   lists_.clear();
   for (const TermId term : terms_) {
     lists_.push_back(cache_.get(term, span));
-  }
-}
-
-// The previous group's hits score well under the next queries too: k of them give a first cut.
-void StridedSearch::seed(std::span<const std::uint8_t> excluded, std::size_t k) {
-  std::array<std::vector<float>, kNumLanes> scores;
-  for (const PassageId passage : previous_) {
-    if (passage >= kSpanSize || (!excluded.empty() && excluded[passage] != 0)) continue;
-    for (std::size_t slot = 0; slot < terms_.size(); ++slot) {
-      const std::uint32_t at = lists_[slot]->find(passage / kRangeSize, passage % kRangeSize);
-      frequencies_[slot] = at == DecodedList::kAbsent ? 0 : lists_[slot]->frequencies[at];
-    }
-    for (std::size_t i = 0; i < num_lanes_; ++i) {
-      scores[i].push_back(exact(lanes_[i], index_.norms()[passage]));
-    }
-  }
-  for (std::size_t i = 0; i < num_lanes_; ++i) {
-    if (scores[i].size() < k || lanes_[i].terms.empty()) continue;
-    std::nth_element(scores[i].begin(), scores[i].begin() + static_cast<std::ptrdiff_t>(k - 1),
-                     scores[i].end(), std::greater<>());
-    lanes_[i].seed = scores[i][k - 1];
-    update_cut(i);
   }
 }
 

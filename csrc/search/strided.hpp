@@ -41,13 +41,11 @@ class StridedSearch {
     TopK best{1};
     double scale = 0;
     double slack = 0;
-    float seed = 0;  // a score that k passages are known to reach
   };
 
   void prepare(std::span<const Query> queries, std::size_t k);
   void sort_terms();
   void load_span(std::uint32_t span);
-  void seed(std::span<const std::uint8_t> excluded, std::size_t k);
   void search_span(std::uint32_t span, std::span<const std::uint8_t> excluded);
   void search_range(std::uint32_t range, PassageId first, std::span<const std::uint8_t> excluded);
   void choose_postponed();
@@ -78,7 +76,6 @@ class StridedSearch {
   std::vector<Slice> slices_;
   std::vector<Lanes> accumulators_;
   std::vector<std::uint16_t> found_;
-  std::vector<PassageId> previous_;  // hits of the previous group, ascending
 };
 
 }  // namespace ralm
