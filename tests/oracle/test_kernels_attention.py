@@ -216,11 +216,20 @@ def test_a_prepared_plan_gives_the_same_bits():
     assert len(lazy.uploaded) == 1
 
 
-def test_equal_neighbours_are_one_call():
-    """Fails when adjacent segments of one length, or that see the same keys, are split up."""
+def test_equal_rows_are_equal_bits():
+    """Fails when a row's place among rows of its length decides how its sums are rounded."""
+    row = torch.randn(31, 6, 8, generator=torch.Generator().manual_seed(4)).repeat(4, 1, 1)
+    plan = SegmentPlan.from_lists([31] * 4)
+    out, lse = cpu.segment_attention(row[:, :2], row[:, 2:4], row[:, 4:], plan, scale=0.3)
+    assert all(torch.equal(part, out[:31]) for part in out.split(31))
+    assert all(torch.equal(part, lse[:31]) for part in lse.split(31))
+
+
+def test_neighbours_that_see_the_same_are_one_call():
+    """Fails when adjacent segments that see the same keys are split up."""
     plan = SegmentPlan.from_lists([8, 5, 5, 5], [[], [(0, 4), (4, 8)], [(0, 8)], []])
     calls = cpu.prepare(plan)
-    assert [(c.begin, c.length, c.count) for c in calls.causal] == [(0, 8, 1), (8, 5, 3)]
+    assert calls.causal == ((0, 8), (8, 13), (13, 18), (18, 23))
     assert [(c.begin, c.end, c.keys) for c in calls.visible] == [(8, 18, ((0, 8),))]
 
 
