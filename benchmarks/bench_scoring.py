@@ -2,8 +2,9 @@
 
 Straightforward: for every stride a batch of k padded rows through the stock model with full
 logits, one run for each of none, first, logprob (rank k rows, then score the chosen) and oracle.
-Its cost is the same for every stride, so it is timed on evenly spaced strides; the engine scores
-all of them. Their numbers are compared on the strides both scored.
+Its cost is the same for every stride, so one stride a turn is timed; the engine scores several
+consecutive ones a turn, since sharing between them is what it lives on. Both take turns, ratios are
+formed turn by turn, and numbers are compared on the strides both scored.
 
     python benchmarks/bench_scoring.py --text test.txt.gz --passages passages.jsonl.gz
 """
@@ -18,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -35,8 +38,8 @@ from ralm_engine.lm.models import LoadedModel, load_model
 from ralm_engine.lm.scorer import Scorer
 from ralm_engine.ralm.rows import BASELINE
 from ralm_engine.ralm.score import lay_out
-from ralm_engine.ralm.shards import Shard, Span
 
+Scores = dict[int, dict[str, np.ndarray]]
 RANKERS = ("none", "first", "logprob", "oracle")
 
 
@@ -61,29 +64,21 @@ def prepare(args: argparse.Namespace, folder: Path, *, max_length: int, strides:
         source="bench_scoring",
     )
     inputs = prepare_inputs(cfg, streams_file=folder / "streams.arrow")
-    span = Span(stream=0, first_stride=0, num_strides=strides, warmup=False)
-    retrieved = inputs.spec.shard_retriever().retrieve(Shard(part=0, spans=(span,)))
-    return Case(inputs, retrieved, strides)
+    return Case(inputs, inputs.spec.shard_retriever())
 
 
 class Engine:
-    """The engine's own path over all strides at once."""
+    """The engine's own path over the strides of a turn at once."""
 
     def __init__(self, loaded: LoadedModel, case: Case, *, slack: int, max_tokens: int) -> None:
         self._case = case
         windows = case.inputs.spec.windows
-        window_cfg = type(windows.cfg)(
-            **{
-                **{n: getattr(windows.cfg, n) for n in windows.cfg.__slots__},
-                "context_slack": slack,
-            }
-        )
-        self._windows = type(windows)(cfg=window_cfg, stride=STRIDE, lookback=LOOKBACK)
-        self._scorer = Scorer(loaded, max_tokens=max_tokens, max_length=case.cfg.window.max_length)
+        self._windows = replace(windows, cfg=replace(windows.cfg, context_slack=slack))
+        self._scorer = Scorer(loaded, max_tokens=max_tokens, max_length=case.max_length)
 
-    def score(self) -> tuple[dict[int, dict[str, np.ndarray]], Any]:
+    def score(self, first: int, count: int) -> tuple[dict[int, dict[str, np.ndarray]], Any]:
         """Target NLLs by stride and ranker, and the pack plan."""
-        requests, lines = lay_out(self._case.retrieved, self._windows, None)
+        requests, lines = lay_out(self._case.retrieved(first, count), self._windows, None)
         plan = self._scorer.plan(requests)
         nll = self._scorer.run(requests, plan).nll_W
         by_stride: dict[int, dict[int, tuple[np.ndarray, float]]] = {}
@@ -106,72 +101,98 @@ def _choices(found: dict[int, tuple[np.ndarray, float]]) -> dict[str, np.ndarray
     }
 
 
-def perplexity(scores: dict[int, dict[str, np.ndarray]], ranker: str) -> float:
-    return float(np.exp(np.mean([found[ranker] for found in scores.values()])))
+def perplexity(scores: Scores, strides: Iterable[int], ranker: str) -> float:
+    return float(np.exp(np.mean([scores[stride][ranker] for stride in strides])))
 
 
-def timed(work: Any) -> tuple[float, Any]:
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     began = time.perf_counter()
     result = work()
     return time.perf_counter() - began, result
 
 
+@dataclass
+class Tally:
+    """What one path did over all turns."""
+
+    seconds: list[float] = field(default_factory=list)  # a stride, one entry a turn
+    scores: Scores = field(default_factory=dict)
+    plans: list[Any] = field(default_factory=list)
+
+    def total(self, name: str) -> float:
+        return sum(getattr(plan, name) for plan in self.plans)
+
+
 def run_case(
-    args: argparse.Namespace, loaded: LoadedModel, case: Case, *, samples: int
+    args: argparse.Namespace, loaded: LoadedModel, case: Case, *, turns: int
 ) -> list[dict[str, Any]]:
-    """Engine runs and straightforward strides in turn, so that both see the same machine."""
+    """Turns of one straightforward stride and of several strides by each engine path."""
     slow = Straightforward(loaded, case)
-    picked = np.linspace(0, case.strides - 1, samples).astype(int).tolist()
-    slacks = {s: Engine(loaded, case, slack=s, max_tokens=args.max_tokens) for s in args.slack}
-    slow.score(picked[0])  # warm-up
-    seconds: dict[str, list[float]] = {"straightforward": []}
-    truth: dict[int, dict[str, np.ndarray]] = {}
-    results: dict[int, Any] = {}
-    turns = max(args.repeats, 1)
+    engines = {s: Engine(loaded, case, slack=s, max_tokens=args.max_tokens) for s in args.slack}
+    tallies = {slack: Tally() for slack in args.slack}
+    baseline = Tally()
+    span = max(args.turn_strides)
     for turn in range(turns):
-        for stride in picked[turn::turns]:
-            took, truth[stride] = timed(lambda stride=stride: slow.score(stride))
-            seconds["straightforward"].append(took)
-        for slack, engine in slacks.items():
-            took, results[slack] = timed(engine.score)
-            seconds.setdefault(f"slack {slack}", []).append(took / case.strides)
-    base = median(seconds["straightforward"])
-    cost = cost_of(loaded.model.config)
-    rate = matrix_rate(case.cfg.model)
-    exact = results[args.slack[0]][0]
-    rows = [
+        first = turn * span
+        took, baseline.scores[first] = timed(lambda first=first: slow.score(first))
+        baseline.seconds.append(took)
+        for (slack, engine), count in zip(engines.items(), args.turn_strides, strict=True):
+            took, (scores, plan) = timed(
+                lambda e=engine, first=first, count=count: e.score(first, count)
+            )
+            tallies[slack].seconds.append(took / count)
+            tallies[slack].scores.update(scores)
+            tallies[slack].plans.append(plan)
+            print(case.max_length, slack, f"{took / count:.2f} s a stride", flush=True)
+    return _rows(args, loaded, case, baseline, tallies)
+
+
+def _rows(
+    args: argparse.Namespace, loaded: LoadedModel, case: Case, baseline: Tally,
+    tallies: dict[int, Tally],
+) -> list[dict[str, Any]]:  # fmt: skip
+    cost, rate = cost_of(loaded.model.config), matrix_rate(case.inputs.spec.cfg.model)
+    rows: list[dict[str, Any]] = [
         {
-            "max_length": case.cfg.window.max_length, "path": "straightforward",
-            "strides": len(truth), "seconds_per_stride": base, "ratio": 1.0,
-            "tokens_per_stride": (2 * args.k + 3) * case.cfg.window.max_length,
+            "max_length": case.max_length, "path": "straightforward", "ratio": 1.0,
+            "strides": len(baseline.scores), "seconds_per_stride": median(baseline.seconds),
+            "tokens_per_stride": (2 * args.k + 3) * case.max_length,
         }
     ]  # fmt: skip
-    for slack, (scores, plan) in results.items():
-        took = median(seconds[f"slack {slack}"])
-        flop = cost.flop(tokens=plan.tokens_forwarded, pairs=plan.attended, wants=plan.wants)
+    exact = tallies[args.slack[0]].scores
+    for slack, tally in tallies.items():
+        num = len(tally.scores)
+        flop = cost.flop(
+            tokens=tally.total("tokens_forwarded"), pairs=tally.total("attended"),
+            wants=tally.total("wants"),
+        )  # fmt: skip
+        both = sorted(set(baseline.scores) & set(tally.scores))
         error = max(
-            float(np.abs(scores[stride][name] - truth[stride][name]).max())
-            for stride in truth
+            float(np.abs(tally.scores[stride][name] - baseline.scores[stride][name]).max())
+            for stride in both
             for name in ("none", "first")
         )
+        if slack == 0 and not error < 1e-3:
+            raise SystemExit(f"results differ by {error}: no ratio is printed for wrong numbers")
+        common = sorted(set(exact) & set(tally.scores))
+        took = median(tally.seconds)
+        pairs = zip(baseline.seconds, tally.seconds, strict=True)
         rows.append(
             {
-                "max_length": case.cfg.window.max_length, "path": f"engine, slack {slack}",
-                "strides": case.strides, "seconds_per_stride": took, "ratio": base / took,
-                "tokens_per_stride": plan.tokens_forwarded / case.strides,
-                "rows_per_stride": plan.rows / case.strides,
-                "floor_seconds_per_stride": flop / rate / case.strides,
-                "of_floor": flop / rate / case.strides / took,
+                "max_length": case.max_length, "path": f"engine, slack {slack}",
+                "strides": num, "seconds_per_stride": took,
+                "ratio": median(slow / fast for slow, fast in pairs),
+                "tokens_per_stride": tally.total("tokens_forwarded") / num,
+                "of_floor": flop / rate / num / took,
                 "largest_difference": error,
-                "perplexity": {name: perplexity(scores, name) for name in RANKERS},
+                "compared_strides": len(common),
                 "perplexity_change": {
-                    name: perplexity(scores, name) / perplexity(exact, name) - 1
+                    name: perplexity(tally.scores, common, name) / perplexity(exact, common, name)
+                    - 1
                     for name in RANKERS
                 },
             }
         )  # fmt: skip
-        if slack == 0 and not error < 1e-3:
-            raise SystemExit(f"results differ by {error}: no ratio is printed for wrong numbers")
     return rows
 
 
@@ -193,12 +214,12 @@ def _forwarded(args: argparse.Namespace) -> list[str]:
 
 def print_peak(args: argparse.Namespace, folder: Path) -> None:
     case = prepare(args, folder, max_length=args.lengths[0], strides=4)
-    loaded = load_model(case.cfg.model)
+    loaded = load_model(case.inputs.spec.cfg.model)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     if args.peak == "straightforward":
         Straightforward(loaded, case).score(0)
     else:
-        Engine(loaded, case, slack=0, max_tokens=args.max_tokens).score()
+        Engine(loaded, case, slack=0, max_tokens=args.max_tokens).score(0, 4)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print((after - before) * 1024)
 
@@ -207,7 +228,7 @@ def profile(args: argparse.Namespace, loaded: LoadedModel, case: Case) -> list[d
     """Where the engine's time goes: operators by their own CPU time, over one engine run."""
     engine = Engine(loaded, case, slack=0, max_tokens=args.max_tokens)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as recorded:
-        engine.score()
+        engine.score(0, args.turn_strides[0])
     events = sorted(recorded.key_averages(), key=lambda e: -e.self_cpu_time_total)
     total = sum(event.self_cpu_time_total for event in events)
     return [
@@ -237,15 +258,21 @@ def markdown(report: dict[str, Any]) -> str:
         + " |"
         for row in report["rows"]
     ]
-    lines += ["", "Perplexity change under slack, against exact:", ""]
     lines += [
-        "| max_length | path | none | first | logprob | oracle |",
+        "",
+        "Perplexity change under slack, against exact, on the strides that both scored:",
+        "",
+    ]
+    lines += [
+        "| max_length | path | strides | none | first | logprob | oracle |",
         "|---|---|---|---|---|---|",
     ]
     for row in report["rows"]:
         if "perplexity_change" in row:
             changes = " | ".join(f"{row['perplexity_change'][n]:+.2%}" for n in RANKERS)
-            lines.append(f"| {row['max_length']} | {row['path']} | {changes} |")
+            lines.append(
+                f"| {row['max_length']} | {row['path']} | {row['compared_strides']} | {changes} |"
+            )
     lines += ["", "Peak memory above the loaded model:", ""]
     lines += [
         f"* max_length {length}: "
@@ -265,11 +292,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--k", type=int, default=16)
     parser.add_argument("--lengths", type=int, nargs="+", default=[256, 1024])
-    parser.add_argument("--strides", type=int, nargs="+", default=[48, 16])
-    parser.add_argument("--samples", type=int, nargs="+", default=[6, 3])
+    parser.add_argument("--turns", type=int, nargs="+", default=[3, 1], help="of each length")
+    parser.add_argument(
+        "--turn-strides", type=int, nargs="+", default=[6, 16], help="a turn, of each slack"
+    )
     parser.add_argument("--slack", type=int, nargs="+", default=[0, 60])
     parser.add_argument("--max-tokens", type=int, default=16384)
-    parser.add_argument("--repeats", type=int, default=3, help="engine runs, medians are quoted")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--peak", choices=("straightforward", "engine"), help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -284,10 +312,11 @@ def main() -> None:
         rows: list[dict[str, Any]] = []
         shares: list[dict[str, Any]] = []
         loaded = None
-        for length, strides, samples in zip(args.lengths, args.strides, args.samples, strict=True):
+        for length, turns in zip(args.lengths, args.turns, strict=True):
+            strides = turns * max(args.turn_strides)
             case = prepare(args, Path(folder), max_length=length, strides=strides)
-            loaded = loaded or load_model(case.cfg.model)
-            rows += run_case(args, loaded, case, samples=samples)
+            loaded = loaded or load_model(case.inputs.spec.cfg.model)
+            rows += run_case(args, loaded, case, turns=turns)
             print(json.dumps(rows, indent=1), flush=True)
             shares = shares or profile(args, loaded, case)
     report = {

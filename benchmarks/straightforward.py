@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ralm_engine.config import JobConfig
 from ralm_engine.jobs.prepare import Inputs
 from ralm_engine.lm.models import LoadedModel
-from ralm_engine.ralm.retrieve import RetrievedShard
+from ralm_engine.ralm.retrieve import RetrievedShard, ShardRetriever
 from ralm_engine.ralm.rows import BASELINE
+from ralm_engine.ralm.shards import Shard, Span
 
 LOOKBACK = 16
 STRIDE = 4
@@ -19,15 +19,20 @@ STRIDE = 4
 
 @dataclass
 class Case:
-    """One job size, prepared: the same strides for everybody."""
+    """One window length: prepared inputs, and the strides that are scored in turns."""
 
     inputs: Inputs
-    retrieved: RetrievedShard
-    strides: int
+    retriever: ShardRetriever
 
     @property
-    def cfg(self) -> JobConfig:
-        return self.inputs.spec.cfg
+    def max_length(self) -> int:
+        """Tokens per row."""
+        return self.inputs.spec.cfg.window.max_length
+
+    def retrieved(self, first_stride: int, num_strides: int) -> RetrievedShard:
+        """Some consecutive strides with their candidates; no warm-up."""
+        span = Span(stream=0, first_stride=first_stride, num_strides=num_strides, warmup=False)
+        return self.retriever.retrieve(Shard(part=0, spans=(span,)))
 
 
 class Straightforward:
@@ -35,19 +40,18 @@ class Straightforward:
 
     def __init__(self, loaded: LoadedModel, case: Case) -> None:
         self._model, self._case = loaded.model, case
-        self._block = case.retrieved.blocks[0]
         self._windows = case.inputs.spec.windows
 
-    def _rows(self, stride: int, candidates: list[int]) -> list[np.ndarray]:
+    def _rows(self, shard: RetrievedShard, candidates: list[int]) -> list[np.ndarray]:
         """[passage; context; target] of each candidate; BASELINE has no passage."""
-        block = self._block.block
-        t, end = self._windows.span(stride, block.num_tokens)
+        found = shard.blocks[0]
+        block = found.block
+        t, end = self._windows.span(block.first_stride, block.num_tokens)
         rows = []
         for rank in candidates:
             passage = np.zeros(0, dtype=np.int32)
             if rank != BASELINE:
-                row = int(self._block.candidates.passage_QK[stride, rank])
-                passage = self._case.retrieved.passage_tokens[row]
+                passage = shard.passage_tokens[int(found.candidates.passage_QK[0, rank])]
             cut = self._windows.left_cut(t, passage.size)
             rows.append(np.concatenate([passage, block.slice(cut, end)]))
         return rows
@@ -72,13 +76,13 @@ class Straightforward:
 
     def score(self, stride: int) -> dict[str, np.ndarray]:
         """Target NLLs by ranker, from one separate run each."""
-        k = int(self._block.candidates.count_Q[stride])
-        everyone = list(range(k))
-        none = self._nll(self._rows(stride, [BASELINE]), STRIDE)[0]
-        first = self._nll(self._rows(stride, [0]), STRIDE)[0]
-        rank = self._nll(self._rows(stride, everyone), LOOKBACK + STRIDE)[:, :LOOKBACK]
+        shard = self._case.retrieved(stride, 1)
+        everyone = list(range(int(shard.blocks[0].candidates.count_Q[0])))
+        none = self._nll(self._rows(shard, [BASELINE]), STRIDE)[0]
+        first = self._nll(self._rows(shard, [0]), STRIDE)[0]
+        rank = self._nll(self._rows(shard, everyone), LOOKBACK + STRIDE)[:, :LOOKBACK]
         chosen = int(rank.sum(1).argmin())
-        logprob = self._nll(self._rows(stride, [chosen]), STRIDE)[0]
-        every = self._nll(self._rows(stride, everyone), STRIDE)
+        logprob = self._nll(self._rows(shard, [chosen]), STRIDE)[0]
+        every = self._nll(self._rows(shard, everyone), STRIDE)
         oracle = every[int(every.sum(1).argmin())]
         return {"none": none, "first": first, "logprob": logprob, "oracle": oracle}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -58,6 +59,11 @@ def choose_backend(wanted: AttentionBackend, device: torch.device) -> PackedBack
         raise MissingDependencyError(
             f'[model] attention = "{wanted}" needs a CUDA device, the model is on {device}',
             hint='set attention = "auto"',
+        )
+    if wanted == "flash" and importlib.util.find_spec("flash_attn") is None:
+        raise MissingDependencyError(
+            '[model] attention = "flash": flash-attn is not installed',
+            hint='pip install flash-attn, or set attention = "auto"',
         )
     return wanted
 

@@ -8,6 +8,8 @@ import torch
 from transformers import AutoModelForCausalLM, PretrainedConfig
 from transformers.pytorch_utils import Conv1D
 
+from ralm_kernels.logprob import CHUNK_BYTES
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostModel:
@@ -42,10 +44,9 @@ class CostModel:
         widest projection (gate, up and their product), all [tokens, width].
         """
         activations = tokens * (4 * self.hidden_size + 3 * self.widest) * bytes_per_value
-        return self.num_parameters * bytes_per_value + activations + 3 * _LOGITS_CHUNK_BYTES
-
-
-_LOGITS_CHUNK_BYTES = 32 * 2**20
+        # The chunk and as much scratch.
+        logits = 2 * max(CHUNK_BYTES, 4 * self.vocabulary_size)
+        return self.num_parameters * bytes_per_value + activations + logits
 
 
 def cost_of(config: PretrainedConfig) -> CostModel:
