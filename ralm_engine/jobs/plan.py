@@ -18,6 +18,7 @@ from ralm_engine.lm.config import ModelConfig
 from ralm_engine.lm.cost import CostModel, cost_of
 from ralm_engine.lm.models import resolve_device
 from ralm_engine.lm.packing import PackPlan, pack, pad
+from ralm_engine.lm.scorer import token_budget
 from ralm_engine.ralm.score import lay_out
 from ralm_engine.ralm.shards import Shard
 
@@ -112,7 +113,7 @@ def _sample(inputs: Inputs) -> _Sample:
         plans.append(
             packer(
                 requests,
-                max_tokens=cfg.batch.max_tokens,
+                max_tokens=token_budget(cfg.batch.max_tokens, resolve_device(cfg.model)),
                 one_row_per_batch=cfg.run.deterministic,
             )
         )

@@ -42,7 +42,8 @@ class BatchConfig:
     """How much goes through the model at once.
 
     Attributes:
-        max_tokens: packed tokens per forward pass. A single row longer than this still runs, alone.
+        max_tokens: packed tokens per forward pass at most; a CPU takes fewer where that is faster
+            (`lm.scorer.token_budget`). A single row longer than this still runs, alone.
     """
 
     max_tokens: int = 16384

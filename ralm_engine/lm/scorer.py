@@ -23,6 +23,16 @@ log = logging.getLogger(__name__)
 NO_RANK = -1
 """Rank of a target whose logits are not finite."""
 
+# On two AVX2 cores a LLaMA of SmolLM2 width ran 1.2 to 1.3 times faster in batches of 2,048 tokens
+# than of 16,384: activations of 12 MB stay in a 32 MB cache, and the allocator reuses them instead
+# of mapping fresh pages. A GPU wants what it is given.
+CPU_BATCH_TOKENS = 2048
+
+
+def token_budget(max_tokens: int, device: torch.device) -> int:
+    """Tokens per forward pass on a device: [batch] max_tokens, or less where that is faster."""
+    return min(max_tokens, CPU_BATCH_TOKENS) if device.type == "cpu" else max_tokens
+
 
 class Scorer:
     """Answers requests with one frozen model.
@@ -30,7 +40,7 @@ class Scorer:
     Args:
         loaded: the model.
         attention: backend of the packed attention, or `padded`.
-        max_tokens: token budget of a forward pass.
+        max_tokens: bound on the tokens of a forward pass, see `token_budget`.
         max_length: longest row that will be asked for, in tokens.
         one_row_per_batch: deterministic mode, see `packing.pack`.
 
@@ -51,7 +61,7 @@ class Scorer:
         self._loaded = loaded
         self._head = head_of(loaded)
         check_head(loaded, self._head)
-        self._max_tokens = max_tokens
+        self._max_tokens = token_budget(max_tokens, loaded.device)
         self._one_row_per_batch = one_row_per_batch
         self._packed = _packed_backend(loaded, attention, max_length)
 

@@ -135,7 +135,8 @@ def timing(part, num_strides):
     numbers = dict.fromkeys(("rows", "tokens_asked", "tokens_forwarded", "batches"), 10)
     seconds = {"retrieve_seconds": 0.5, "score_seconds": 1.5, "flop": 1e9}
     line = {"part": part, "num_strides": num_strides, **numbers, **seconds}
-    return pa.Table.from_pylist([{**line, "peak_bytes": 1 << 30, "worker": "w", "finished_at": 1.0}], schema=TIMING)
+    line |= {"peak_bytes": 1 << 30, "worker": "w", "finished_at": 1.0}
+    return pa.Table.from_pylist([line], schema=TIMING)
 
 
 @pytest.fixture(scope="session")
