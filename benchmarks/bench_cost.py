@@ -81,14 +81,14 @@ def measure(
     took = []
     for _ in range(args.repeats):
         began = time.perf_counter()
-        requests, _ = lay_out(retrieved, inputs.spec.windows, None)
-        plan = scorer.plan(requests)
-        scorer.run(requests, plan)
+        rows = lay_out(retrieved, inputs.spec.windows, None)
+        plan = scorer.plan(rows.requests)
+        scorer.run(rows.requests, plan)
         took.append(time.perf_counter() - began)
     return {
         **work,
         "rows": plan.rows,
-        "tokens_asked": plan.tokens_asked,
+        "tokens_asked": rows.tokens,
         "tokens_forwarded": plan.tokens_forwarded,
         "seconds": median(took),
         "retrieve_seconds": retrieve_seconds,

@@ -78,11 +78,11 @@ class Engine:
 
     def score(self, first: int, count: int) -> tuple[dict[int, dict[str, np.ndarray]], Any]:
         """Target NLLs by stride and ranker, and the pack plan."""
-        requests, lines = lay_out(self._case.retrieved(first, count), self._windows, None)
-        plan = self._scorer.plan(requests)
-        nll = self._scorer.run(requests, plan).nll_W
+        rows = lay_out(self._case.retrieved(first, count), self._windows, None)
+        plan = self._scorer.plan(rows.requests)
+        nll = self._scorer.run(rows.requests, plan).nll_W
         by_stride: dict[int, dict[int, tuple[np.ndarray, float]]] = {}
-        for line in lines:
+        for line in rows.lines:
             target = nll[line.target_want : line.target_want + STRIDE]
             rank = nll[line.lookback_want : line.lookback_want + line.lookback_len].sum()
             by_stride.setdefault(line.stride, {})[line.rank] = (target, float(rank))

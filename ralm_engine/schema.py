@@ -88,7 +88,8 @@ STREAMS = _schema(
 TIMING = _schema(
     _field("part", pa.int32(), "shard number"),
     _field("num_strides", pa.int64(), "strides in the shard"),
-    _field("rows", pa.int64(), "LM rows asked for"),
+    _field("rows", pa.int64(), "LM rows asked for: strides, candidates and warm-ups"),
+    _field("rows_forwarded", pa.int64(), "rows that went through the model, merged ones once"),
     _field("tokens_asked", pa.int64(), "row tokens before anything is shared"),
     _field("tokens_forwarded", pa.int64(), "tokens that went through the model"),
     _field("batches", pa.int64(), "forward passes"),

@@ -277,7 +277,8 @@ def manifest_of(shape: Shape, streams: StreamStore, passages: PassageStore) -> d
 
 def timing_line(part: int, strides: int) -> dict:
     return {
-        "part": part, "num_strides": strides, "rows": strides * 9, "tokens_asked": strides * 1800,
+        "part": part, "num_strides": strides, "rows": strides * 17,
+        "rows_forwarded": strides * 9, "tokens_asked": strides * 1800,
         "tokens_forwarded": strides * 800, "batches": max(1, strides // 8),
         "retrieve_seconds": 0.4, "score_seconds": 12.5, "flop": strides * 2.1e11,
         "peak_bytes": 1 << 31, "worker": "host:1", "finished_at": 1.8e9 + 15.0 * part,

@@ -35,7 +35,8 @@ class Plan:
     """The cost of a whole job.
 
     Attributes:
-        rows: logical LM rows.
+        rows: LM rows asked for: one a candidate, one a stride without retrieval, one a warm-up.
+        rows_forwarded: rows that go through the model; merged ones count once.
         strides, candidates: what is scored.
         tokens_asked: tokens of all rows if nothing were shared.
         tokens_forwarded: tokens that go through the model.
@@ -50,6 +51,7 @@ class Plan:
     """
 
     rows: int
+    rows_forwarded: int
     strides: int
     candidates: int
     tokens_asked: int
@@ -94,6 +96,8 @@ class _Sample:
     """What the sampled strides came to."""
 
     plans: list[PackPlan]
+    rows: int
+    tokens: int
     candidates: int
     strides: int
 
@@ -106,13 +110,13 @@ def _sample(inputs: Inputs) -> _Sample:
     shards = sample_shards(inputs.shards)
     retriever = inputs.spec.shard_retriever()
     packer = pad if cfg.model.attention == "padded" else pack
-    plans, candidates = [], 0
+    plans, laid_out, candidates = [], [], 0
     for shard in shards:
         retrieved = retriever.retrieve(shard)
-        requests, _ = lay_out(retrieved, inputs.spec.windows, inputs.spec.bos)
+        laid_out.append(lay_out(retrieved, inputs.spec.windows, inputs.spec.bos))
         plans.append(
             packer(
-                requests,
+                laid_out[-1].requests,
                 max_tokens=token_budget(cfg.batch.max_tokens, resolve_device(cfg.model)),
                 one_row_per_batch=cfg.run.deterministic,
             )
@@ -121,7 +125,13 @@ def _sample(inputs: Inputs) -> _Sample:
             int(b.candidates.count_Q.sum()) for b in retrieved.blocks if b.candidates is not None
         )
     strides = sum(shard.num_strides for shard in shards)
-    return _Sample(plans=plans, candidates=candidates, strides=strides)
+    return _Sample(
+        plans=plans,
+        rows=sum(rows.rows for rows in laid_out),
+        tokens=sum(rows.tokens for rows in laid_out),
+        candidates=candidates,
+        strides=strides,
+    )
 
 
 def sample_shards(shards: Sequence[Shard]) -> list[Shard]:
@@ -140,13 +150,14 @@ def _scaled(cfg: JobConfig, cost: CostModel, sample: _Sample, *, strides: int) -
     def total(name: str) -> int:
         return round(scale * sample.total(name))
 
-    asked, forwarded = total("tokens_asked"), total("tokens_forwarded")
+    asked, forwarded = round(scale * sample.tokens), total("tokens_forwarded")
     flop = cost.flop(tokens=forwarded, pairs=total("attended"), wants=total("wants"))
     device = resolve_device(cfg.model)
     rate = MODEL_EFFICIENCY * matrix_rate(cfg.model)
     largest = max((batch.num_tokens for plan in sample.plans for batch in plan.batches), default=0)
     return Plan(
-        rows=total("rows"),
+        rows=round(scale * sample.rows),
+        rows_forwarded=total("rows"),
         strides=strides,
         candidates=round(scale * sample.candidates),
         tokens_asked=asked,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import logging
 import os
 import platform
@@ -135,6 +136,14 @@ def _exclusions(
     return tuple(union(mask, own) for own in exclude_sources(passages, sources))
 
 
+def _masks_hash(masks: tuple[PassageMask | None, ...]) -> str:
+    """sha256 over the excluded rows of every stream."""
+    digest = hashlib.sha256()
+    for mask in masks:
+        digest.update(b"-" if mask is None else mask.rows.tobytes() + b"|")
+    return digest.hexdigest()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRun:
     """A locked run directory and what it stands on."""
@@ -161,6 +170,7 @@ def prepare_run(cfg: JobConfig, *, progress: StageSink | None = None) -> Prepare
             "passages": inputs.passages.content_hash,
             "index": inputs.index_hash,
             "input": inputs.streams.content_hash,
+            "excluded": _masks_hash(inputs.spec.excluded),
         }
         run = RunDirectory.create_or_resume(
             claim,

@@ -74,6 +74,23 @@ class Line:
     lookback_len: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaidOut:
+    """The rows of a shard.
+
+    Attributes:
+        requests: what the scorer is asked.
+        lines: where the answers stand, ordered by block, stride and rank.
+        rows: rows asked for: one a candidate, one a stride without retrieval, one a warm-up.
+        tokens: tokens of all of these, before any of them share anything.
+    """
+
+    requests: Requests
+    lines: list[Line]
+    rows: int
+    tokens: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Use:
     """A passage at a stride."""
@@ -95,12 +112,14 @@ class DocumentFirst:
         self._segment_of: dict[bytes, int] = {}
         self._lines: list[Line] = []
         self._num_blocks = 0
+        self._tokens_asked = 0
 
     def add_warmup(self, block: StreamBlock, *, warmup_end: int, line_stride: int) -> None:
         """Adds the plain pass over a stream's first tokens: all but the first are targets."""
         if warmup_end < 2:
             return
         leaf, shift = self._row(np.zeros(0, dtype=np.int32), block.slice(0, warmup_end - 1))
+        self._tokens_asked += self._bos.size + warmup_end - 1
         want = self._want(leaf, block, cut=-shift, positions=np.arange(1, warmup_end))
         self._lines.append(
             Line(
@@ -130,16 +149,22 @@ class DocumentFirst:
             for rank, passage in enumerate([empty, *passages[j]], start=BASELINE):
                 cut = self._windows.left_cut(t, passage.size)
                 use = _Use(block.first_stride + j, rank, t, end, cut)
+                self._tokens_asked += self._bos.size + passage.size + end - 1 - cut
                 uses.setdefault(passage.tobytes(), (passage, []))[1].append(use)
         for passage, of_passage in uses.values():
             for group in self._groups(of_passage):
                 self._add_row(block, passage, group)
         self._num_blocks += 1
 
-    def build(self) -> tuple[Requests, list[Line]]:
-        """The shard's requests, and its lines ordered by block, stride and rank."""
+    def build(self) -> LaidOut:
+        """Freezes the rows of all blocks."""
         order = sorted(self._lines, key=lambda line: (line.block, line.stride, line.rank))
-        return self._builder.build(), order
+        return LaidOut(
+            requests=self._builder.build(),
+            lines=order,
+            rows=len(order),
+            tokens=self._tokens_asked,
+        )
 
     def _groups(self, uses: list[_Use]) -> Iterator[list[_Use]]:
         """Strides that share a row: cut for the last one, none lacks more than the slack.

@@ -18,7 +18,7 @@ from ralm_engine.lm.packing import PackPlan
 from ralm_engine.lm.requests import Int32Array, Requests, Scores
 from ralm_engine.lm.scorer import Scorer
 from ralm_engine.ralm.retrieve import RetrievedBlock, RetrievedShard
-from ralm_engine.ralm.rows import BASELINE, DocumentFirst, Line
+from ralm_engine.ralm.rows import BASELINE, DocumentFirst, LaidOut, Line
 from ralm_engine.ralm.windows import Windows
 from ralm_engine.retrieval.protocol import RetrievalStatus
 from ralm_engine.schema import (
@@ -58,23 +58,26 @@ class ShardScorer:
     def score(self, shard: RetrievedShard) -> ScoredShard:
         """Lays out, scores and tabulates one shard."""
         began = time.perf_counter()
-        requests, lines = lay_out(shard, self.windows, self.bos)
-        plan = self.scorer.plan(requests)
-        scores = self.scorer.run(requests, plan)
-        strides, candidates = tabulate(shard, requests, lines, scores)
-        timing = self._timing(shard, plan, time.perf_counter() - began)
+        rows = lay_out(shard, self.windows, self.bos)
+        plan = self.scorer.plan(rows.requests)
+        scores = self.scorer.run(rows.requests, plan)
+        strides, candidates = tabulate(shard, rows, scores)
+        timing = self._timing(shard, rows, plan, time.perf_counter() - began)
         return ScoredShard(
             part=shard.part,
             tables={"strides": strides, "candidates": candidates, "timing": timing},
         )
 
-    def _timing(self, shard: RetrievedShard, plan: PackPlan, seconds: float) -> pa.Table:
+    def _timing(
+        self, shard: RetrievedShard, rows: LaidOut, plan: PackPlan, seconds: float
+    ) -> pa.Table:
         flop = self.cost.flop(tokens=plan.tokens_forwarded, pairs=plan.attended, wants=plan.wants)
         line = {
             "part": shard.part,
             "num_strides": sum(b.block.num_strides for b in shard.blocks),
-            "rows": plan.rows,
-            "tokens_asked": plan.tokens_asked,
+            "rows": rows.rows,
+            "rows_forwarded": plan.rows,
+            "tokens_asked": rows.tokens,
             "tokens_forwarded": plan.tokens_forwarded,
             "batches": len(plan.batches),
             "retrieve_seconds": shard.seconds,
@@ -87,9 +90,7 @@ class ShardScorer:
         return pa.Table.from_pylist([line], schema=TIMING)
 
 
-def lay_out(
-    shard: RetrievedShard, windows: Windows, bos: int | None
-) -> tuple[Requests, list[Line]]:
+def lay_out(shard: RetrievedShard, windows: Windows, bos: int | None) -> LaidOut:
     """Candidates -> rows -> segments, for all strides of a shard."""
     layout = DocumentFirst(windows, bos=bos)
     for found in shard.blocks:
@@ -104,14 +105,12 @@ def lay_out(
     return layout.build()
 
 
-def tabulate(
-    shard: RetrievedShard, requests: Requests, lines: Sequence[Line], scores: Scores
-) -> tuple[pa.Table, pa.Table]:
+def tabulate(shard: RetrievedShard, rows: LaidOut, scores: Scores) -> tuple[pa.Table, pa.Table]:
     """Token NLLs -> the strides and candidates tables of a shard."""
-    baselines = [line for line in lines if line.rank == BASELINE]
-    candidates = [line for line in lines if line.rank != BASELINE]
+    baselines = [line for line in rows.lines if line.rank == BASELINE]
+    candidates = [line for line in rows.lines if line.rank != BASELINE]
     return (
-        _strides_table(shard, requests, baselines, scores),
+        _strides_table(shard, rows.requests, baselines, scores),
         _candidates_table(shard, candidates, scores),
     )
 

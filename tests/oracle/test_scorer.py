@@ -99,7 +99,7 @@ def requests_of(
     layout = DocumentFirst(windows, bos=bos)
     layout.add_warmup(block, warmup_end=windows.warmup_end(tokens.size), line_stride=-1)
     layout.add_block(block, passages)
-    return layout.build()[0]
+    return layout.build().requests
 
 
 @pytest.mark.parametrize("attention", ["reference", "cpu", "padded"])

@@ -132,7 +132,9 @@ class SyntheticRun:
 
 def timing(part, num_strides):
     """A timing line."""
-    numbers = dict.fromkeys(("rows", "tokens_asked", "tokens_forwarded", "batches"), 10)
+    numbers = dict.fromkeys(
+        ("rows", "rows_forwarded", "tokens_asked", "tokens_forwarded", "batches"), 10
+    )
     seconds = {"retrieve_seconds": 0.5, "score_seconds": 1.5, "flop": 1e9}
     line = {"part": part, "num_strides": num_strides, **numbers, **seconds}
     line |= {"peak_bytes": 1 << 30, "worker": "w", "finished_at": 1.0}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ralm_engine.errors import InputError
 from ralm_engine.ralm.config import WindowConfig
-from ralm_engine.ralm.rows import BASELINE, DocumentFirst, StreamBlock
+from ralm_engine.ralm.rows import BASELINE, DocumentFirst, Line, StreamBlock
 from ralm_engine.ralm.shards import cut_shards
 from ralm_engine.ralm.windows import Windows
 from ralm_engine.schema import WARMUP_STRIDE
@@ -102,6 +102,12 @@ def block_of(w: Windows, tokens: np.ndarray) -> StreamBlock:
     )  # fmt: skip
 
 
+def line_passage(line: Line, passages: list[list[np.ndarray]]) -> np.ndarray:
+    if line.rank == BASELINE:
+        return np.zeros(0, dtype=np.int32)
+    return passages[line.stride][line.rank]
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
@@ -129,7 +135,17 @@ def test_rows_hold_what_the_formula_says(seed: int, slack: int, warmup: str, num
     bos = 7 if num_bos else None
     layout = DocumentFirst(w, bos=bos)
     layout.add_block(block, passages)
-    requests, lines = layout.build()
+    rows = layout.build()
+    requests, lines = rows.requests, rows.lines
+    assert rows.rows == len(lines)
+    assert rows.tokens == sum(
+        num_bos
+        + line_passage(line, passages).size
+        + line.target_end
+        - 1
+        - w.left_cut(w.span(line.stride, tokens.size)[0], line_passage(line, passages).size)
+        for line in lines
+    )
     assert len(lines) == sum(1 + len(p) for p in passages)
     for line in lines:
         t, end = w.span(line.stride, tokens.size)
@@ -162,7 +178,7 @@ def test_short_documents_share_rows_exactly_without_slack() -> None:
     block = block_of(w, tokens)
     layout = DocumentFirst(w)
     layout.add_block(block, [[np.arange(5, dtype=np.int32)]] * block.num_strides)
-    requests, _ = layout.build()
+    requests = layout.build().requests
     assert requests.leaves().size == 2  # one row without and one with the passage
 
 
@@ -173,6 +189,7 @@ def test_equal_passages_are_one_row() -> None:
     block = block_of(w, tokens)
     layout = DocumentFirst(w)
     layout.add_block(block, [[np.arange(5, dtype=np.int32)] * 3])
-    requests, lines = layout.build()
+    rows = layout.build()
+    requests, lines = rows.requests, rows.lines
     assert requests.leaves().size == 2
     assert len({line.target_want for line in lines if line.rank != BASELINE}) == 1
