@@ -8,11 +8,11 @@ NATIVE := $(wildcard setup.py csrc/*.cpp csrc/*.hpp csrc/*.h csrc/*/*.cpp csrc/*
 LINTED := ralm_engine kernels tests .ci/wheel.py $(wildcard benchmarks setup.py tools)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lucene demo test test-slow test-gpu coverage check fix wheel bench clean
+.PHONY: help setup lucene demo test test-slow test-gpu native-test coverage check fix wheel bench clean
 .SUFFIXES:
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.ready $(VENV)/.dev ## create the environment with everything for development
 
@@ -29,6 +29,9 @@ test-slow: $(VENV)/.ready ## run the tests that take over 5 s each
 
 test-gpu: $(VENV)/.ready ## run the tests that need a GPU
 	$(PY) -m pytest -q -m gpu $(PYTEST_ARGS)
+
+native-test: ## run the C++ tests as they are and under AddressSanitizer and UBSan
+	$(MAKE) --no-print-directory -C csrc test sanitize-address
 
 coverage: $(VENV)/.ready ## run the tests and fail below the coverage floor
 	$(PY) -m coverage erase

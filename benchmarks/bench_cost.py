@@ -58,8 +58,8 @@ def measure(
                 "limit_tokens": MAX_LENGTH + STRIDE * work["strides"],
             },
             "model": {"name": args.tokenizer},
-            "passages": {"path": str(args.passages)},
-            "retrieval": {"index": str(args.index), "k": work["k"], "stride": STRIDE},
+            "passages": {"path": str(args.passages.absolute())},
+            "retrieval": {"index": str(args.index.absolute()), "k": work["k"], "stride": STRIDE},
             # Room for a slack of 252 beside passage, stride and lookback; few passages are cut.
             "window": {
                 "max_length": MAX_LENGTH,

@@ -52,8 +52,8 @@ def prepare(args: argparse.Namespace, folder: Path, *, max_length: int, strides:
         {
             "input": {"path": str(text), "limit_tokens": max_length + STRIDE * strides},
             "model": {"name": args.model},
-            "passages": {"path": str(args.passages)},
-            "retrieval": {"index": str(args.index), "k": args.k, "stride": STRIDE},
+            "passages": {"path": str(args.passages.absolute())},
+            "retrieval": {"index": str(args.index.absolute()), "k": args.k, "stride": STRIDE},
             "window": {
                 "max_length": max_length,
                 "max_passage_length": 100 if max_length < 512 else 256,
