@@ -31,7 +31,7 @@ test-gpu: $(VENV)/.ready ## run the tests that need a GPU
 	$(PY) -m pytest -q -m gpu $(PYTEST_ARGS)
 
 native-test: ## run the C++ tests as they are and under AddressSanitizer and UBSan
-	$(MAKE) --no-print-directory -C csrc test sanitize-address
+	$(MAKE) --no-print-directory --jobs=$$(nproc) -C csrc test sanitize-address
 
 coverage: $(VENV)/.ready ## run the tests and fail below the coverage floor
 	$(PY) -m coverage erase
