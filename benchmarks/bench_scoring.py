@@ -12,11 +12,9 @@ formed turn by turn, and numbers are compared on the strides both scored.
 from __future__ import annotations
 
 import argparse
+import gc
 import gzip
 import json
-import resource
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -105,10 +103,20 @@ def perplexity(scores: Scores, strides: Iterable[int], ranker: str) -> float:
     return float(np.exp(np.mean([scores[stride][ranker] for stride in strides])))
 
 
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    began = time.perf_counter()
+def resident(field_name: str) -> int:
+    """Resident bytes of this process: VmRSS, now, or VmHWM, at the peak."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    line = next(line for line in status.splitlines() if line.startswith(field_name))
+    return 1024 * int(line.split()[1])
+
+
+def measured(work: Callable[[], Any]) -> tuple[float, int, Any]:
+    """Seconds, peak resident bytes above those at the start, and the result."""
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # sets the peak back
+    before, began = resident("VmRSS"), time.perf_counter()
     result = work()
-    return time.perf_counter() - began, result
+    return time.perf_counter() - began, resident("VmHWM") - before, result
 
 
 @dataclass
@@ -116,6 +124,7 @@ class Tally:
     """What one path did over all turns."""
 
     seconds: list[float] = field(default_factory=list)  # a stride, one entry a turn
+    peak_bytes: int = 0
     scores: Scores = field(default_factory=dict)
     plans: list[Any] = field(default_factory=list)
 
@@ -124,23 +133,25 @@ class Tally:
 
 
 def run_case(
-    args: argparse.Namespace, loaded: LoadedModel, case: Case, *, turns: int
+    args: argparse.Namespace, loaded: LoadedModel, case: Case, *, turns: int, strides: list[int]
 ) -> list[dict[str, Any]]:
     """Turns of one straightforward stride and of several strides by each engine path."""
     slow = Straightforward(loaded, case)
     engines = {s: Engine(loaded, case, slack=s, max_tokens=args.max_tokens) for s in args.slack}
     tallies = {slack: Tally() for slack in args.slack}
     baseline = Tally()
-    span = max(args.turn_strides)
     for turn in range(turns):
-        first = turn * span
-        took, baseline.scores[first] = timed(lambda first=first: slow.score(first))
+        first = turn * max(strides)
+        took, peak, baseline.scores[first] = measured(lambda first=first: slow.score(first))
         baseline.seconds.append(took)
-        for (slack, engine), count in zip(engines.items(), args.turn_strides, strict=True):
-            took, (scores, plan) = timed(
+        baseline.peak_bytes = max(baseline.peak_bytes, peak)
+        print(case.max_length, "straightforward", f"{took:.2f} s a stride", flush=True)
+        for (slack, engine), count in zip(engines.items(), strides, strict=True):
+            took, peak, (scores, plan) = measured(
                 lambda e=engine, first=first, count=count: e.score(first, count)
             )
             tallies[slack].seconds.append(took / count)
+            tallies[slack].peak_bytes = max(tallies[slack].peak_bytes, peak)
             tallies[slack].scores.update(scores)
             tallies[slack].plans.append(plan)
             print(case.max_length, slack, f"{took / count:.2f} s a stride", flush=True)
@@ -157,6 +168,7 @@ def _rows(
             "max_length": case.max_length, "path": "straightforward", "ratio": 1.0,
             "strides": len(baseline.scores), "seconds_per_stride": median(baseline.seconds),
             "tokens_per_stride": (2 * args.k + 3) * case.max_length,
+            "peak_bytes": baseline.peak_bytes,
         }
     ]  # fmt: skip
     exact = tallies[args.slack[0]].scores
@@ -183,6 +195,7 @@ def _rows(
                 "strides": num, "seconds_per_stride": took,
                 "ratio": median(slow / fast for slow, fast in pairs),
                 "tokens_per_stride": tally.total("tokens_forwarded") / num,
+                "peak_bytes": tally.peak_bytes,
                 "of_floor": flop / rate / num / took,
                 "largest_difference": error,
                 "compared_strides": len(common),
@@ -196,39 +209,11 @@ def _rows(
     return rows
 
 
-def peak_memory(args: argparse.Namespace, path: str, max_length: int) -> int:
-    """Peak resident bytes above the loaded model, in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, __file__, *_forwarded(args), "--peak", path, "--lengths", str(max_length)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return int(done.stdout.strip().splitlines()[-1])
-
-
-def _forwarded(args: argparse.Namespace) -> list[str]:
-    names = ("text", "passages", "index", "model", "k", "max_tokens")
-    return [part for n in names for part in (f"--{n.replace('_', '-')}", str(getattr(args, n)))]
-
-
-def print_peak(args: argparse.Namespace, folder: Path) -> None:
-    case = prepare(args, folder, max_length=args.lengths[0], strides=4)
-    loaded = load_model(case.inputs.spec.cfg.model)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    if args.peak == "straightforward":
-        Straightforward(loaded, case).score(0)
-    else:
-        Engine(loaded, case, slack=0, max_tokens=args.max_tokens).score(0, 4)
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print((after - before) * 1024)
-
-
 def profile(args: argparse.Namespace, loaded: LoadedModel, case: Case) -> list[dict[str, Any]]:
     """Where the engine's time goes: operators by their own CPU time, over one engine run."""
     engine = Engine(loaded, case, slack=0, max_tokens=args.max_tokens)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as recorded:
-        engine.score(0, args.turn_strides[0])
+        engine.score(0, args.exact_strides[0])
     events = sorted(recorded.key_averages(), key=lambda e: -e.self_cpu_time_total)
     total = sum(event.self_cpu_time_total for event in events)
     return [
@@ -246,14 +231,15 @@ def markdown(report: dict[str, Any]) -> str:
         f"{machine['cores']} cores, torch {report['torch']}, commit {report['commit']}; "
         f"`{report['command']}`.",
         "",
-        "| max_length | path | s/stride | ratio | tokens/stride | of FLOP floor | largest diff. |",
-        "|---|---|---|---|---|---|---|",
+        "| max_length | path | s/stride | ratio | tokens/stride | of FLOP floor | peak MiB "
+        "| largest diff. |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     lines += [
         f"| {row['max_length']} | {row['path']} | {row['seconds_per_stride']:.3f} | "
         f"{row['ratio']:.2f} | {row['tokens_per_stride']:,.0f} | "
         + (f"{row['of_floor']:.0%}" if "of_floor" in row else "")
-        + " | "
+        + f" | {row['peak_bytes'] / 2**20:,.0f} | "
         + (f"{row['largest_difference']:.1e}" if "largest_difference" in row else "")
         + " |"
         for row in report["rows"]
@@ -273,12 +259,7 @@ def markdown(report: dict[str, Any]) -> str:
             lines.append(
                 f"| {row['max_length']} | {row['path']} | {row['compared_strides']} | {changes} |"
             )
-    lines += ["", "Peak memory above the loaded model:", ""]
-    lines += [
-        f"* max_length {length}: "
-        + ", ".join(f"{path} {value / 2**20:,.0f} MiB" for path, value in peaks.items())
-        for length, peaks in report["peak_bytes"].items()
-    ]
+    lines += ["", "Peak: resident memory above that of the loaded model."]
     lines += ["", "Where the engine's time goes (own CPU time by operator, slack 0):", ""]
     lines += [f"* {e['operator']}: {e['share']:.1%}" for e in report["profile"]]
     return "\n".join(lines) + "\n"
@@ -292,31 +273,28 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--k", type=int, default=16)
     parser.add_argument("--lengths", type=int, nargs="+", default=[256, 1024])
-    parser.add_argument("--turns", type=int, nargs="+", default=[3, 1], help="of each length")
-    parser.add_argument(
-        "--turn-strides", type=int, nargs="+", default=[6, 16], help="a turn, of each slack"
-    )
+    parser.add_argument("--turns", type=int, nargs="+", default=[2, 1], help="of each length")
+    parser.add_argument("--exact-strides", type=int, nargs="+", default=[4, 2], help="a turn")
+    parser.add_argument("--slack-strides", type=int, nargs="+", default=[16, 8], help="a turn")
     parser.add_argument("--slack", type=int, nargs="+", default=[0, 60])
     parser.add_argument("--max-tokens", type=int, default=16384)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
-    parser.add_argument("--peak", choices=("straightforward", "engine"), help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def main() -> None:
     args = arguments()
     with tempfile.TemporaryDirectory() as folder:
-        if args.peak:
-            print_peak(args, Path(folder))
-            return
         rows: list[dict[str, Any]] = []
         shares: list[dict[str, Any]] = []
         loaded = None
-        for length, turns in zip(args.lengths, args.turns, strict=True):
-            strides = turns * max(args.turn_strides)
-            case = prepare(args, Path(folder), max_length=length, strides=strides)
+        for length, turns, exact, merged in zip(
+            args.lengths, args.turns, args.exact_strides, args.slack_strides, strict=True
+        ):
+            strides = [exact if slack == 0 else merged for slack in args.slack]
+            case = prepare(args, Path(folder), max_length=length, strides=turns * max(strides))
             loaded = loaded or load_model(case.inputs.spec.cfg.model)
-            rows += run_case(args, loaded, case, turns=turns)
+            rows += run_case(args, loaded, case, turns=turns, strides=strides)
             print(json.dumps(rows, indent=1), flush=True)
             shares = shares or profile(args, loaded, case)
     report = {
@@ -330,10 +308,6 @@ def main() -> None:
         "model": args.model,
         "k": args.k,
         "rows": rows,
-        "peak_bytes": {
-            length: {p: peak_memory(args, p, length) for p in ("straightforward", "engine")}
-            for length in args.lengths
-        },
         "profile": shares,
     }  # fmt: skip
     args.out.mkdir(parents=True, exist_ok=True)
