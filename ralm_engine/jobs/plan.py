@@ -19,7 +19,6 @@ from ralm_engine.lm.cost import CostModel, cost_of
 from ralm_engine.lm.models import resolve_device
 from ralm_engine.lm.packing import PackPlan, pack, pad
 from ralm_engine.lm.scorer import token_budget
-from ralm_engine.ralm.score import lay_out
 from ralm_engine.ralm.shards import Shard
 
 SAMPLE_STRIDES = 1024
@@ -100,6 +99,7 @@ class _Sample:
     tokens: int
     candidates: int
     strides: int
+    scale: float
 
     def total(self, name: str) -> int:
         return sum(int(getattr(plan, name)) for plan in self.plans)
@@ -113,7 +113,7 @@ def _sample(inputs: Inputs) -> _Sample:
     plans, laid_out, candidates = [], [], 0
     for shard in shards:
         retrieved = retriever.retrieve(shard)
-        laid_out.append(lay_out(retrieved, inputs.spec.windows, inputs.spec.bos))
+        laid_out.append(inputs.spec.lay_out(retrieved))
         plans.append(
             packer(
                 laid_out[-1].requests,
@@ -131,12 +131,18 @@ def _sample(inputs: Inputs) -> _Sample:
         tokens=sum(rows.tokens for rows in laid_out),
         candidates=candidates,
         strides=strides,
+        scale=_weight(inputs.shards) / max(1, _weight(shards)),
     )
+
+
+def _weight(shards: Sequence[Shard]) -> int:
+    """Strides, a stream that is all warm-up counting as one, as it does where shards are cut."""
+    return sum(max(1, span.num_strides) for shard in shards for span in shard.spans)
 
 
 def sample_shards(shards: Sequence[Shard]) -> list[Shard]:
     """All shards of a small job; else evenly spaced ones, about SAMPLE_STRIDES strides."""
-    strides = sum(shard.num_strides for shard in shards)
+    strides = _weight(shards)
     if strides <= SAMPLE_STRIDES:
         return list(shards)
     wanted = max(1, round(len(shards) * SAMPLE_STRIDES / strides))
@@ -145,7 +151,7 @@ def sample_shards(shards: Sequence[Shard]) -> list[Shard]:
 
 
 def _scaled(cfg: JobConfig, cost: CostModel, sample: _Sample, *, strides: int) -> Plan:
-    scale = strides / sample.strides if sample.strides else 1.0
+    scale = sample.scale
 
     def total(name: str) -> int:
         return round(scale * sample.total(name))

@@ -13,20 +13,28 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer
 from transformers import PretrainedConfig
 
 import ralm_engine
 from ralm_engine.config import JobConfig, config_hash, identity, to_toml
+from ralm_engine.errors import InputError
 from ralm_engine.jobs.index import ensure_index
 from ralm_engine.jobs.progress import StageSink, of_stage
 from ralm_engine.jobs.revision import code_revision
 from ralm_engine.jobs.worker import WorkerSpec
-from ralm_engine.lm.models import bos_token, load_config, load_tokenizer, weights_hash
+from ralm_engine.lm.models import (
+    bos_token,
+    load_config,
+    load_tokenizer,
+    resolved_dtype,
+    weights_hash,
+)
 from ralm_engine.lm.scorer import check_length
 from ralm_engine.ralm.shards import Shard, cut_shards
 from ralm_engine.ralm.windows import Windows
-from ralm_engine.retrieval.filters import exclude_sources, listed_exclusion, union
+from ralm_engine.retrieval.filters import exclude_sources, listed_exclusion
 from ralm_engine.retrieval.protocol import PassageMask
 from ralm_engine.store.atomic import temporary_name
 from ralm_engine.store.claim import claim_run
@@ -79,6 +87,12 @@ def prepare_inputs(
     Raises:
         InputError: anything wrong with the job's files, found before any scoring.
     """
+    if cfg.run.deterministic and cfg.window.context_slack:
+        raise InputError(
+            f"[run] deterministic and [window] context_slack = {cfg.window.context_slack} exclude "
+            "each other: what shares a row depends on where shards begin",
+            hint="set context_slack = 0 or deterministic = false",
+        )
     config = load_config(cfg.model)
     check_length(config.get_text_config(), cfg.window.max_length)
     bos = bos_token(config) if cfg.window.bos == "model" else None
@@ -96,6 +110,7 @@ def prepare_inputs(
         limit_tokens=cfg.input.limit_tokens,
         progress=of_stage(progress, "tokenising"),
     )
+    check_tokenizer(config, streams)
     passages, index_hash = ensure_index(cfg.passages, cfg.retrieval, progress=progress)
     spec = WorkerSpec(
         cfg=cfg,
@@ -104,7 +119,8 @@ def prepare_inputs(
         passages_file=passages.path,
         windows=windows,
         bos=bos,
-        excluded=_exclusions(cfg, passages, streams),
+        excluded=_listed(cfg, passages),
+        excluded_own=_own(cfg, passages, streams),
     )
     shards = cut_shards(streams.num_tokens.tolist(), windows, shard_strides=cfg.run.shard_strides)
     return Inputs(
@@ -117,23 +133,55 @@ def prepare_inputs(
     )
 
 
-def _exclusions(
-    cfg: JobConfig, passages: PassageStore, streams: StreamStore
-) -> tuple[PassageMask | None, ...]:
-    """One mask for all streams, or, where a stream excludes its own document, one each."""
+def check_tokenizer(config: PretrainedConfig, streams: StreamStore) -> None:
+    """Refuses a tokenizer that is not the model's, before a model is loaded.
+
+    Raises:
+        InputError: it gives ids the model has no embedding for, or is the nearly empty one that a
+            model directory without tokenizer files yields.
+    """
+    size = config.get_text_config().vocab_size
+    distinct, highest = 0, 0
+    for number in range(min(streams.num_streams, 100)):
+        ids = np.unique(streams.token_ids(number))
+        distinct, highest = max(distinct, ids.size), max(highest, int(ids.max(initial=0)))
+    tokens = int(streams.num_tokens.max(initial=0))
+    if highest >= size or (tokens > 64 and distinct < 3):
+        raise InputError(
+            f"the tokenizer does not fit the model: it made {distinct} distinct ids up to {highest}"
+            f" of {tokens} tokens, the model knows {size}",
+            hint="put the model's own tokenizer.json beside it",
+        )
+
+
+def _listed(cfg: JobConfig, passages: PassageStore) -> PassageMask | None:
+    """What the exclusion lists name; names that match nothing are reported."""
     listed = listed_exclusion(cfg.passages, passages)
-    if listed is not None and listed.unknown:
+    if listed is None:
+        return None
+    if listed.unknown:
         log.warning(
             "%d of %d listed exclusions match no passage, for example %r",
             len(listed.unknown),
             listed.listed,
             listed.unknown[0],
         )
-    mask = None if listed is None else listed.mask
+    return listed.mask
+
+
+def _own(cfg: JobConfig, passages: PassageStore, streams: StreamStore) -> tuple[PassageMask, ...]:
+    """The passages of each stream's own document, where the job excludes them."""
     if not cfg.passages.exclude_source:
-        return (mask,)
+        return ()
     sources = [streams.sources(number) for number in range(streams.num_streams)]
-    return tuple(union(mask, own) for own in exclude_sources(passages, sources))
+    return exclude_sources(passages, sources)
+
+
+def _identity(cfg: JobConfig, inputs: Inputs) -> dict[str, Any]:
+    """The configuration's identity, with `dtype = auto` replaced by what it means here."""
+    found = identity(cfg)
+    found["model"]["dtype"] = str(resolved_dtype(cfg.model, inputs.config)).removeprefix("torch.")
+    return found
 
 
 def _masks_hash(masks: tuple[PassageMask | None, ...]) -> str:
@@ -170,11 +218,11 @@ def prepare_run(cfg: JobConfig, *, progress: StageSink | None = None) -> Prepare
             "passages": inputs.passages.content_hash,
             "index": inputs.index_hash,
             "input": inputs.streams.content_hash,
-            "excluded": _masks_hash(inputs.spec.excluded),
+            "excluded": _masks_hash((inputs.spec.excluded, *inputs.spec.excluded_own)),
         }
         run = RunDirectory.create_or_resume(
             claim,
-            identity={**identity(cfg), "hash": hashes},
+            identity={**_identity(cfg, inputs), "hash": hashes},
             manifest=_manifest(cfg, inputs, hashes),
             config_toml=to_toml(cfg),
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import os
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ import pyarrow as pa
 import ray
 import ray.data
 from ray.util.metrics import Counter
+from ray.util.placement_group import placement_group, remove_placement_group
 
 from ralm_engine.errors import RalmError, RunError
 from ralm_engine.jobs.outcome import ShardOutcome
@@ -28,6 +30,9 @@ from ralm_engine.store.shards import ShardWriter
 
 PLACEMENT_TIMEOUT_SECONDS = 30.0
 """A job that cannot get its first actor in this time is an error, not a silent wait."""
+
+MAX_TASK_RETRIES = 1
+"""Times Ray itself repeats a shard whose worker died; its own default is for ever."""
 
 Row = dict[str, Any]
 
@@ -79,6 +84,7 @@ def run_on_ray(
         check_placement(placement)
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
+        context.max_errored_blocks = -1
         context.print_on_execution_start = False
         yield from _stream(spec, shards, writer, placement)
     finally:
@@ -111,44 +117,44 @@ def plan_placement(spec: WorkerSpec, resources: dict[str, float]) -> Placement:
         workers=workers,
         retrieval_workers=cfg.run.retrieval_workers,
         num_gpus=1 if use_gpu else 0,
-        num_cpus=round(share, 2),
+        num_cpus=math.floor(100 * share) / 100,
     )
 
 
 def check_placement(placement: Placement) -> None:
-    """Places one trivial actor of the job's shape, so that a full cluster is an error at once.
+    """Reserves what all actors of the job and one task need, so that a full cluster is an error.
 
     Raises:
-        RunError: it was not placed within PLACEMENT_TIMEOUT_SECONDS.
+        RunError: it was not to be had within PLACEMENT_TIMEOUT_SECONDS.
     """
-    probe = ray.remote(_Probe).options(
-        num_cpus=placement.num_cpus, num_gpus=placement.num_gpus
-    ).remote()  # fmt: skip
+    scoring: dict[str, float] = {"CPU": placement.num_cpus}
+    if placement.num_gpus:
+        scoring["GPU"] = placement.num_gpus
+    others = [{"CPU": placement.num_cpus}] * (placement.retrieval_workers + 1)
+    bundles = [scoring] * placement.workers + others + [{"CPU": 1.0}]
+    group = placement_group(bundles)
     try:
-        ray.get(probe.ready.remote(), timeout=PLACEMENT_TIMEOUT_SECONDS)
+        ray.get(group.ready(), timeout=PLACEMENT_TIMEOUT_SECONDS)
     except ray.exceptions.GetTimeoutError:
-        free = ray.available_resources()
+        free, there = ray.available_resources(), ray.cluster_resources()
+        asked = sum(bundle["CPU"] for bundle in bundles)
         raise RunError(
-            f"Ray did not place an actor with {placement.num_cpus} CPU and {placement.num_gpus} "
-            f"GPU in {PLACEMENT_TIMEOUT_SECONDS:.0f} s; free are {free.get('CPU', 0):g} of "
-            f"{ray.cluster_resources().get('CPU', 0):g} CPU and {free.get('GPU', 0):g} GPU",
+            f"Ray did not place {len(bundles) - 1} actors with {asked:g} CPU and "
+            f"{placement.workers * placement.num_gpus} GPU in {PLACEMENT_TIMEOUT_SECONDS:.0f} s; "
+            f"free are {free.get('CPU', 0):g} of {there.get('CPU', 0):g} CPU and "
+            f"{free.get('GPU', 0):g} of {there.get('GPU', 0):g} GPU",
             hint="wait for other jobs or set [run] workers lower",
         ) from None
     finally:
-        ray.kill(probe)
-
-
-class _Probe:
-    def ready(self) -> bool:
-        return True
+        remove_placement_group(group)
 
 
 def _start() -> None:
-    # Workers import the same packages as this process, from the same places.
+    # "local" and not None: without an address Ray would join whatever cluster runs on this machine.
     address = os.environ.get("RAY_ADDRESS")
     local: Row = {} if address else {"num_cpus": max(2, len(os.sched_getaffinity(0)))}
     ray.init(
-        address=address,
+        address=address or "local",
         include_dashboard=None if address else False,
         logging_level=logging.WARNING,
         log_to_driver=False,
@@ -170,6 +176,7 @@ def _stream(
             fn_constructor_args=(spec_ref,),
             compute=ray.data.ActorPoolStrategy(size=placement.retrieval_workers),
             num_cpus=placement.num_cpus,
+            max_task_retries=MAX_TASK_RETRIES,
         )
         .map(
             _Score,
@@ -177,24 +184,30 @@ def _stream(
             compute=ray.data.ActorPoolStrategy(size=placement.workers),
             num_cpus=placement.num_cpus,
             num_gpus=placement.num_gpus,
+            max_task_retries=MAX_TASK_RETRIES,
         )
         .map(
             _Commit,
             fn_constructor_args=(writer_ref,),
             compute=ray.data.ActorPoolStrategy(size=1),
             num_cpus=placement.num_cpus,
+            max_task_retries=MAX_TASK_RETRIES,
         )
     )
+    missing = {shard.part for shard in shards}
     try:
         for row in dataset.iter_rows():
             if row["fatal"] is not None:
                 raise row["fatal"]
+            missing.discard(row["part"])
             yield ShardOutcome(part=row["part"], timing=row["work"], error=row["error"])
     except ray.exceptions.RayError as cause:
         raise RunError(
             f"Ray stopped the job: {str(cause).strip().splitlines()[-1]}",
             hint="give the same command again to go on with the committed shards",
         ) from cause
+    for part in sorted(missing):
+        yield ShardOutcome(part=part, timing=None, error="its worker died on it")
 
 
 class _Step:

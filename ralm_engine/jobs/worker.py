@@ -9,8 +9,9 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from ralm_engine.config import JobConfig
-from ralm_engine.ralm.retrieve import ShardRetriever
-from ralm_engine.ralm.score import ShardScorer
+from ralm_engine.ralm.retrieve import RetrievedShard, ShardRetriever
+from ralm_engine.ralm.rows import LaidOut
+from ralm_engine.ralm.score import ShardScorer, lay_out
 from ralm_engine.ralm.windows import Windows
 from ralm_engine.retrieval.factory import open_retriever
 from ralm_engine.retrieval.protocol import PassageMask
@@ -29,7 +30,8 @@ class WorkerSpec:
         streams_file, passages_file: memory-mapped by every worker of a node.
         windows: the job's windows.
         bos: token before every row, or None.
-        excluded: passages never returned: one entry for all streams, or one a stream.
+        excluded: passages never returned for any stream.
+        excluded_own: passages never returned for one stream, one mask each; empty without.
     """
 
     cfg: JobConfig
@@ -38,7 +40,13 @@ class WorkerSpec:
     passages_file: Path
     windows: Windows
     bos: int | None
-    excluded: tuple[PassageMask | None, ...]
+    excluded: PassageMask | None
+    excluded_own: tuple[PassageMask, ...]
+
+    def lay_out(self, retrieved: RetrievedShard) -> LaidOut:
+        """Rows and segments of a shard, as the scoring workers lay them out."""
+        merge = not self.cfg.run.deterministic
+        return lay_out(retrieved, self.windows, self.bos, merge=merge)
 
     def shard_retriever(self) -> ShardRetriever:
         """Opens text, passages and index for retrieval."""
@@ -52,6 +60,7 @@ class WorkerSpec:
             query_length=self.cfg.retrieval.query_length,
             k=self.cfg.retrieval.k,
             excluded=self.excluded,
+            excluded_own=self.excluded_own,
         )
 
     def shard_scorer(self, *, num_threads: int | None = None) -> ShardScorer:
@@ -69,6 +78,7 @@ class WorkerSpec:
 
         if self.cfg.run.deterministic:
             num_threads = 1
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch demands it on CUDA
             torch.use_deterministic_algorithms(mode=True)
         if num_threads:
             torch.set_num_threads(num_threads)
@@ -84,6 +94,7 @@ class WorkerSpec:
             scorer=scorer,
             windows=self.windows,
             bos=self.bos,
+            merge=not self.cfg.run.deterministic,
             cost=cost_of(loaded.model.config),
         )
 

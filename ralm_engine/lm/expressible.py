@@ -37,7 +37,7 @@ def check_head(loaded: LoadedModel, head: Head) -> None:
         nll = head.log_probability(hidden, target).nll.cpu().numpy()
     own = score_row_by_row(loaded, requests).nll_W[batch.wants]
     tolerance = _TOLERANCE.get(loaded.dtype, _HALF_TOLERANCE)
-    if not np.allclose(nll, own, rtol=tolerance, atol=tolerance):
+    if not np.allclose(nll, own, rtol=tolerance, atol=tolerance, equal_nan=True):
         raise InputError(
             f"{type(loaded.model).__name__}: NLLs through its LM head differ from its own by "
             f"{float(np.abs(nll - own).max()):.2g}",

@@ -138,6 +138,14 @@ def resolve_device(cfg: ModelConfig) -> torch.device:
     return torch.device(cfg.device)
 
 
+def resolved_dtype(cfg: ModelConfig, config: PretrainedConfig) -> torch.dtype:
+    """The parameter type a job runs in: `auto` is the checkpoint's on a GPU, float32 on a CPU."""
+    dtype = _dtype(cfg, resolve_device(cfg))
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    return getattr(config, "dtype", None) or torch.float32
+
+
 def load_model(cfg: ModelConfig) -> LoadedModel:
     """Loads and freezes the model.
 
@@ -152,11 +160,17 @@ def load_model(cfg: ModelConfig) -> LoadedModel:
     try:
         # The GGUF reader draws a progress bar that no option of transformers turns off.
         with contextlib.redirect_stderr(io.StringIO()):
-            model = AutoModelForCausalLM.from_pretrained(
-                source.path, dtype=dtype, **source.arguments
+            model, loading = AutoModelForCausalLM.from_pretrained(
+                source.path, dtype=dtype, output_loading_info=True, **source.arguments
             )
     except (OSError, ValueError) as cause:
         raise _not_loadable(cfg.name, cause) from cause
+    if loading["missing_keys"]:
+        raise InputError(
+            f'[model] name = "{cfg.name}": the checkpoint lacks {len(loading["missing_keys"])} '
+            f"tensors, for example {min(loading['missing_keys'])}",
+            hint="give a complete checkpoint of a causal LM",
+        )
     return frozen(model.to(device))
 
 

@@ -53,6 +53,7 @@ class Requests:
         viewer_E = np.repeat(np.arange(self.num_segments), np.diff(self.cu_sees_S1))
         assert (self.sees_E < viewer_E).all(), "a segment may see earlier segments only"
         assert (self.sees_len_E <= self.lengths_S[self.sees_E]).all()
+        assert (self.predictor_offset_W >= 0).all()
         assert (self.predictor_offset_W < self.lengths_S[self.predictor_segment_W]).all()
 
     @property

@@ -10,6 +10,7 @@ from ralm_engine.lm.requests import Int32Array
 from ralm_engine.ralm.rows import StreamBlock
 from ralm_engine.ralm.shards import Shard, Span
 from ralm_engine.ralm.windows import Windows
+from ralm_engine.retrieval.filters import union
 from ralm_engine.retrieval.protocol import Candidates, PassageMask, Retriever
 from ralm_engine.retrieval.queries import query_texts
 from ralm_engine.text.passages import PassageStore
@@ -60,7 +61,8 @@ class ShardRetriever:
         windows: the job's windows.
         query_length: last prefix tokens whose text is the query.
         k: candidates per stride.
-        excluded: passages that must not be returned; one mask for every stream, or one each.
+        excluded: passages never returned for any stream.
+        excluded_own: passages never returned for one stream, one mask each; empty without.
     """
 
     streams: StreamStore
@@ -70,7 +72,8 @@ class ShardRetriever:
     windows: Windows
     query_length: int
     k: int
-    excluded: Sequence[PassageMask | None]
+    excluded: PassageMask | None
+    excluded_own: Sequence[PassageMask]
 
     def retrieve(self, shard: Shard) -> RetrievedShard:
         """Strides -> queries -> candidates -> passage tokens."""
@@ -109,7 +112,8 @@ class ShardRetriever:
         queries = query_texts(
             self.streams.text(span.stream), begin, end, positions, query_length=self.query_length
         )
-        mask = self.excluded[span.stream if len(self.excluded) > 1 else 0]
+        own = self.excluded_own[span.stream] if self.excluded_own else None
+        mask = union(self.excluded, own)
         return RetrievedBlock(
             block=block,
             candidates=self.retriever.search(queries, self.k, exclude=mask),
@@ -128,7 +132,7 @@ def stream_block(streams: StreamStore, span: Span, windows: Windows) -> StreamBl
         first, end = 0, windows.warmup_end(num_tokens)
     base = 0 if span.warmup else windows.left_cut(first, 0)
     return StreamBlock(
-        stream_id=streams.stream_ids[span.stream],
+        stream_id=streams.stream_id(span.stream),
         num_tokens=num_tokens,
         token_base=base,
         tokens=tokens[base:end].copy(),

@@ -103,9 +103,17 @@ class _Use:
 
 
 class DocumentFirst:
-    """Lays out the rows of a shard, block by block."""
+    """Lays out the rows of a shard, block by block.
 
-    def __init__(self, windows: Windows, *, bos: int | None = None) -> None:
+    Args:
+        windows: the job's windows.
+        bos: token before every row, or None.
+        merge: whether strides may share rows. What shares a row depends on where shards begin, so
+            deterministic jobs do without.
+    """
+
+    def __init__(self, windows: Windows, *, bos: int | None = None, merge: bool = True) -> None:
+        self._merge = merge
         self._windows = windows
         self._bos = np.asarray([] if bos is None else [bos], dtype=np.int32)
         self._builder = RequestBuilder()
@@ -173,13 +181,17 @@ class DocumentFirst:
         rows have cut 0, and the first ones hold little but their targets.
         """
         group: list[_Use] = []
+        first_wanted = 0
         for use in uses:
+            wanted = self._lookback_begin(use)
             if group and (
                 use.cut - group[0].cut > self._windows.cfg.context_slack
-                or use.cut >= self._lookback_begin(group[0])
+                or use.cut >= first_wanted
+                or not (self._merge or use.stride == group[0].stride)
             ):
                 yield group
                 group = []
+            first_wanted = min(first_wanted, wanted) if group else wanted
             group.append(use)
         if group:
             yield group

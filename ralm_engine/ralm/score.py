@@ -47,18 +47,20 @@ class ShardScorer:
         scorer: the frozen model.
         windows: the job's windows.
         bos: token before every row, or None.
+        merge: whether strides may share rows, see `DocumentFirst`.
         cost: floating-point operations of the forwards.
     """
 
     scorer: Scorer
     windows: Windows
     bos: int | None
+    merge: bool
     cost: CostModel
 
     def score(self, shard: RetrievedShard) -> ScoredShard:
         """Lays out, scores and tabulates one shard."""
         began = time.perf_counter()
-        rows = lay_out(shard, self.windows, self.bos)
+        rows = lay_out(shard, self.windows, self.bos, merge=self.merge)
         plan = self.scorer.plan(rows.requests)
         scores = self.scorer.run(rows.requests, plan)
         strides, candidates = tabulate(shard, rows, scores)
@@ -90,9 +92,11 @@ class ShardScorer:
         return pa.Table.from_pylist([line], schema=TIMING)
 
 
-def lay_out(shard: RetrievedShard, windows: Windows, bos: int | None) -> LaidOut:
+def lay_out(
+    shard: RetrievedShard, windows: Windows, bos: int | None, *, merge: bool = True
+) -> LaidOut:
     """Candidates -> rows -> segments, for all strides of a shard."""
-    layout = DocumentFirst(windows, bos=bos)
+    layout = DocumentFirst(windows, bos=bos, merge=merge)
     for found in shard.blocks:
         block = found.block
         if block.warmup:

@@ -91,6 +91,7 @@ class StreamStore:
         self._mapped = mapped
         self._content_hash = content_hash
         self._num_tokens = _lengths(mapped)
+        self._last_text: tuple[int, str] = (-1, "")
 
     @classmethod
     def open(cls, path: Path) -> StreamStore:
@@ -129,6 +130,10 @@ class StreamStore:
         """Names of all streams, unique, in order."""
         return [str(name) for name in self._mapped.values("stream_id", 0, self.num_streams)]
 
+    def stream_id(self, i: int) -> str:
+        """The name of stream i."""
+        return str(self._mapped.value("stream_id", i))
+
     @property
     def num_tokens(self) -> npt.NDArray[np.int64]:
         """Tokens of every stream, int64 [N]."""
@@ -147,8 +152,10 @@ class StreamStore:
         return self._array("begin", i), self._array("end", i)
 
     def text(self, i: int) -> str:
-        """Text of stream i. Decodes all of it: keep the result."""
-        return str(self._mapped.value("text", i))
+        """Text of stream i; the last one asked for is kept, since shards come in stream order."""
+        if self._last_text[0] != i:
+            self._last_text = (i, str(self._mapped.value("text", i)))
+        return self._last_text[1]
 
     def sources(self, i: int) -> tuple[str, ...]:
         """Ids of the documents that stream i holds."""

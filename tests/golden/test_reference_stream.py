@@ -50,9 +50,9 @@ max_tokens = {max_tokens}
 # The whole stream is scored once; its first strides are enough for other ways of cutting the work.
 CUTS = [
     ("inline", 1, 256, 16384, 0),
-    ("inline", 1, 8, 1024, 276),
-    ("ray", 1, 8, 16384, 276),
-    ("ray", 2, 1, 1024, 276),
+    ("inline", 1, 8, 1024, 304),
+    ("ray", 1, 256, 16384, 304),
+    ("ray", 2, 8, 1024, 304),
 ]
 
 

@@ -171,6 +171,28 @@ def test_rows_hold_what_the_formula_says(seed: int, slack: int, warmup: str, num
     assert requests.row_lengths_S().max(initial=0) < w.cfg.max_length
 
 
+def test_an_empty_passage_beside_the_baseline_keeps_its_lookback() -> None:
+    """Fails when a merged row is cut for the baseline, which ranks nothing, only.
+
+    A block that begins within the first window, slack, and candidates without tokens.
+    """
+    w = windows(max_length=40, passage=0, stride=4, lookback=8, warmup="none", slack=16)
+    tokens = np.arange(80, dtype=np.int32) + 100
+    empty = np.zeros(0, dtype=np.int32)
+    block = StreamBlock(
+        stream_id="s", num_tokens=80, token_base=0, tokens=tokens, first_stride=3,
+        num_strides=w.num_strides(80) - 3, warmup=False,
+    )  # fmt: skip
+    layout = DocumentFirst(w)
+    layout.add_block(block, [[empty]] * block.num_strides)
+    rows = layout.build()
+    for line in rows.lines:
+        for want in range(line.lookback_want, line.lookback_want + line.lookback_len):
+            leaf = int(rows.requests.owner_W[want])
+            predictor = rows.requests.tokens(leaf)[rows.requests.predictor_offset_W[want]]
+            assert predictor + 1 == rows.requests.target_W[want]
+
+
 def test_short_documents_share_rows_exactly_without_slack() -> None:
     """Fails when strides whose rows are not cut at all are scored in rows of their own."""
     w = windows(max_length=64, passage=9, stride=3, lookback=4, warmup="none")
