@@ -87,21 +87,11 @@ def prepare_inputs(
     Raises:
         InputError: anything wrong with the job's files, found before any scoring.
     """
-    if cfg.run.deterministic and cfg.window.context_slack:
-        raise InputError(
-            f"[run] deterministic and [window] context_slack = {cfg.window.context_slack} exclude "
-            "each other: what shares a row depends on where shards begin",
-            hint="set context_slack = 0 or deterministic = false",
-        )
+    _check_deterministic(cfg)
     config = load_config(cfg.model)
     check_length(config.get_text_config(), cfg.window.max_length)
     bos = bos_token(config) if cfg.window.bos == "model" else None
-    windows = Windows(
-        cfg=cfg.window,
-        stride=cfg.retrieval.stride,
-        lookback=cfg.rank.lookback,
-        num_bos=0 if bos is None else 1,
-    )
+    windows = _windows(cfg, num_bos=0 if bos is None else 1)
     backend: Tokenizer = load_tokenizer(cfg.model)
     streams = write_streams(
         read_streams(cfg.input),
@@ -122,15 +112,30 @@ def prepare_inputs(
         excluded=_listed(cfg, passages),
         excluded_own=_own(cfg, passages, streams),
     )
-    shards = cut_shards(streams.num_tokens.tolist(), windows, shard_strides=cfg.run.shard_strides)
+    num_tokens = streams.num_tokens.tolist()
     return Inputs(
         spec=spec,
         streams=streams,
         passages=passages,
-        shards=shards,
+        shards=cut_shards(num_tokens, windows, shard_strides=cfg.run.shard_strides),
         config=config,
         index_hash=index_hash,
     )
+
+
+def _windows(cfg: JobConfig, *, num_bos: int) -> Windows:
+    return Windows(
+        cfg=cfg.window, stride=cfg.retrieval.stride, lookback=cfg.rank.lookback, num_bos=num_bos
+    )
+
+
+def _check_deterministic(cfg: JobConfig) -> None:
+    if cfg.run.deterministic and cfg.window.context_slack:
+        raise InputError(
+            f"[run] deterministic and [window] context_slack = {cfg.window.context_slack} exclude "
+            "each other: what shares a row depends on where shards begin",
+            hint="set context_slack = 0 or deterministic = false",
+        )
 
 
 def check_tokenizer(config: PretrainedConfig, streams: StreamStore) -> None:

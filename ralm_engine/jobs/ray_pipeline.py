@@ -162,11 +162,12 @@ def _start() -> None:
     )
 
 
-def _stream(
+def _pipeline(
     spec: WorkerSpec, shards: Sequence[Shard], writer: ShardWriter, placement: Placement
-) -> Iterator[ShardOutcome]:
+) -> ray.data.Dataset:
+    """The lazy data set: one row a shard, mapped by the pools of the three stages."""
     spec_ref, writer_ref = ray.put(spec), ray.put(writer)
-    dataset = (
+    return (
         ray.data.from_items(
             [{"part": s.part, "work": s, "error": "", "fatal": None} for s in shards],
             override_num_blocks=len(shards),
@@ -194,6 +195,12 @@ def _stream(
             max_task_retries=MAX_TASK_RETRIES,
         )
     )
+
+
+def _stream(
+    spec: WorkerSpec, shards: Sequence[Shard], writer: ShardWriter, placement: Placement
+) -> Iterator[ShardOutcome]:
+    dataset = _pipeline(spec, shards, writer, placement)
     missing = {shard.part for shard in shards}
     try:
         for row in dataset.iter_rows():
