@@ -93,30 +93,51 @@ def test_every_token_and_choice_of_the_published_code(
 ) -> None:
     """Fails when window, passage, query, ranking or scoring differs from the published code."""
     found = run(*cut)
+    num = (cut[4] - 256) // 4 if cut[4] else len(golden["strides"])
+    compare(found, golden, num_strides=num)
+
+
+def compare(found: RunDirectory, golden: dict[str, Any], *, num_strides: int) -> None:
+    """Every NLL and every choice of a run against the golden file.
+
+    Passages of equal score may stand in another order: the file breaks ties by id as text, the
+    engine by row.
+    """
     strides = {line["stride"]: line for line in found.tables("strides").to_pylist()}
     lines = found.tables("candidates").sort_by([("stride", "ascending"), ("rank", "ascending")])
     np.testing.assert_allclose(
         strides[-1]["baseline_nll"], golden["warmup_nll"], atol=NLL_TOLERANCE, rtol=0
     )
-    expected = golden["strides"] if not cut[4] else golden["strides"][: (cut[4] - 256) // 4]
-    assert len(strides) == 1 + len(expected)
-    for number, want in enumerate(expected):
+    assert len(strides) == 1 + num_strides
+    for number, want in enumerate(golden["strides"][:num_strides]):
         at_stride = lines.filter(pa.compute.equal(lines["stride"], number)).to_pylist()
         assert strides[number]["target_begin"] == want["target_begin"]
-        assert [line["passage"] for line in at_stride] == want["passages"]
         np.testing.assert_allclose(
             strides[number]["baseline_nll"], want["none"], atol=NLL_TOLERANCE, rtol=0
         )
-        target = np.array([line["target_nll"] for line in at_stride], dtype=np.float32)
-        rank = np.array([line["rank_nll"] for line in at_stride], dtype=np.float32).sum(1)
-        oracle = target.sum(1)
-        for name, chosen, sums in (
-            ("first", 0, oracle),
-            ("logprob", int(rank.argmin()), rank),
-            ("oracle", int(oracle.argmin()), oracle),
-        ):
-            ours, theirs = sums[chosen], sums[want[name]["chosen"]]
-            assert chosen == want[name]["chosen"] or abs(ours - theirs) < TIE, (number, name)
-            np.testing.assert_allclose(
-                target[want[name]["chosen"]], want[name]["nll"], atol=NLL_TOLERANCE, rtol=0
-            )
+        compare_candidates(at_stride, want)
+
+
+def compare_candidates(lines: list[dict[str, Any]], want: dict[str, Any]) -> None:
+    ours = [line["passage"] for line in lines]
+    np.testing.assert_allclose([line["score"] for line in lines], want["scores"], atol=1e-3)
+    for line, passage, score in zip(lines, want["passages"], want["scores"], strict=True):
+        # Passages in other places, or beyond the last place, only where scores are equal: the file
+        # rounds to 4 decimals and lowers the later of two equal scores by 1e-6.
+        near = [p for p, s in zip(want["passages"], want["scores"], strict=True) if _tied(s, score)]
+        assert (
+            line["passage"] == passage
+            or line["passage"] in near
+            or _tied(score, want["scores"][-1])
+        )
+    target = np.array([line["target_nll"] for line in lines], dtype=np.float32)
+    rank = np.array([line["rank_nll"] for line in lines], dtype=np.float32).sum(1)
+    first, oracle = np.arange(len(lines)), target.sum(1)
+    for name, sums in (("first", first), ("logprob", rank), ("oracle", oracle)):
+        theirs = ours.index(want["passages"][want[name]["chosen"]])
+        assert sums[theirs] - sums.min() < TIE, name
+        np.testing.assert_allclose(target[theirs], want[name]["nll"], atol=NLL_TOLERANCE, rtol=0)
+
+
+def _tied(one: float, other: float) -> bool:
+    return abs(one - other) < 2e-4
